@@ -1,0 +1,74 @@
+//! What is told to `tracing`. Never SQL, parameters or URLs.
+//!
+//! Targets: `read_router::selection` (trace for each choice, warn when the primary met a promise in a replica's
+//! place), `read_router::session`, `read_router::monitor` (debug for each change).
+
+use std::time::Duration;
+
+use tracing::{debug, trace, warn};
+
+use crate::{BranchLost, NodeId, PrimaryReason, ReadClass, Standing};
+
+const SELECTION: &str = "read_router::selection";
+const SESSION: &str = "read_router::session";
+const MONITOR: &str = "read_router::monitor";
+
+fn name(class: Option<ReadClass>) -> &'static str {
+    class.map_or("none", |c| c.as_str())
+}
+
+/// A read goes to a replica.
+pub fn to_replica(class: ReadClass, node: NodeId, staleness: Option<Duration>) {
+    let staleness_ms = staleness.map(|s| u64::try_from(s.as_millis()).unwrap_or(u64::MAX));
+    trace!(target: SELECTION, class = class.as_str(), replica = %node, staleness_ms, "replica");
+}
+
+/// A call goes to the primary; a warning if a replica should have served it.
+pub fn to_primary(class: Option<ReadClass>, reason: PrimaryReason) {
+    use PrimaryReason as R;
+    match reason {
+        R::NotARead | R::Unannotated | R::Asked | R::Transaction | R::NoReplica | R::Isolation => {
+            trace!(target: SELECTION, class = name(class), reason = reason.as_str(), "primary");
+        }
+        _ => warn!(target: SELECTION, class = name(class), reason = reason.as_str(), "fallback to the primary"),
+    }
+}
+
+/// A read gets an error in place of a fallback.
+pub fn refused(class: Option<ReadClass>, reason: PrimaryReason) {
+    debug!(target: SELECTION, class = name(class), reason = reason.as_str(), "refused");
+}
+
+/// A replica refused as a write what had passed for a read.
+pub fn misrouted(node: NodeId, repeated: bool) {
+    warn!(
+        target: SELECTION,
+        replica = %node,
+        repeated_on_primary = repeated,
+        "a replica refused a statement that looked like a read; read it with on_primary()"
+    );
+}
+
+/// A read failed on a replica in a way that another server may not.
+pub fn replica_failed(node: NodeId, cause: &'static str) {
+    warn!(target: SELECTION, replica = %node, cause, "read failed on a replica; going elsewhere");
+}
+
+/// What a session has seen may be lost.
+pub fn branch_lost(lost: &BranchLost) {
+    warn!(target: SESSION, %lost, "a session's history may have been lost");
+}
+
+/// A write's outcome is unknown.
+pub fn in_doubt() {
+    warn!(target: SESSION, "a write's outcome is unknown; the session reads from the primary until it is settled");
+}
+
+/// A node's standing changed.
+pub fn standing(node: NodeId, from: Standing, to: Standing) {
+    if to.serves() || from == Standing::Unseen {
+        debug!(target: MONITOR, %node, from = from.as_str(), to = to.as_str(), "standing changed");
+    } else {
+        warn!(target: MONITOR, %node, from = from.as_str(), to = to.as_str(), "standing changed");
+    }
+}

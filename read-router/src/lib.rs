@@ -1,0 +1,76 @@
+//! Decides which PostgreSQL server may serve a read.
+//!
+//! A read goes to a replica only if that replica is known to have what the reader needs. That idea lives in one
+//! function, [`select`]: plain values in, plain value out. Everything else feeds it or obeys it. The crate does no
+//! I/O, runs no task, reads no clock and draws no random number; adapters such as `sea-router` do, and hand in
+//! what they got.
+//!
+//! ```
+//! use read_router::{Config, InFlight, Need, PrimaryReason, ReadClass, Route, Session, Time, Monitor, select};
+//!
+//! let config = Config::default();
+//! let monitor = Monitor::new(2, config.clone());
+//! let need = Need {
+//!     read: ReadClass::Eventual.into(),
+//!     session: &Session::new(true),
+//!     started: Time::from_nanos(0),
+//!     exclude: None,
+//!     in_flight: &InFlight::new(3),
+//!     config: &config,
+//! };
+//! // No replica has answered a probe yet: doubt goes to the primary, with a reason.
+//! let route = select(monitor.topology(), &need, Time::from_nanos(1), 42);
+//! assert_eq!(route, Route::Primary(PrimaryReason::NoneUp));
+//! ```
+//!
+//! | module of thought | types |
+//! |---|---|
+//! | the choice | [`select`], [`Need`], [`Route`], [`Proof`], [`PrimaryReason`], [`Served`], [`InFlight`] |
+//! | what a read asks for | [`ReadClass`], [`ReadOptions`], [`Fallback`], [`Config`] |
+//! | what is known of servers | [`Topology`], [`Node`], [`Standing`], [`Observation`], [`Sample`] |
+//! | who asks them | [`Monitor`], [`probe`], [`Failure`] |
+//! | what a session must see | [`Session`], [`Token`], [`BranchLost`] |
+//! | positions in history | [`Lsn`], [`Branch`], [`Position`], [`Epoch`], [`Instance`] |
+//! | what is a read | [`StatementKind`], [`StatementKinds`] |
+//! | what a failed read says | [`ReplicaError`] |
+//! | what happened | [`Stats`], [`Counters`], [`events`] |
+
+mod branch;
+mod class;
+mod config;
+pub mod events;
+mod lsn;
+mod monitor;
+mod observation;
+mod positions;
+pub mod probe;
+#[cfg(test)]
+mod rehearsal;
+mod route;
+mod samples;
+mod select;
+mod session;
+mod sqlstate;
+mod statement;
+mod stats;
+mod time;
+mod token;
+mod topology;
+
+pub use branch::{Branch, Epoch, Instance, NodeId, Position, SystemId, Timeline};
+pub use class::{Fallback, ReadClass, ReadOptions};
+pub use config::{Config, InvalidConfig};
+pub use lsn::{Lsn, ParseLsnError, WalLayout};
+pub use monitor::Monitor;
+pub use observation::{Failure, Observation, Role};
+pub use probe::{Answer, Backend, Greeting, Opened, UnexpectedAnswer};
+pub use route::{Ask, PrimaryReason, Proof, Route, Served};
+pub use samples::Sample;
+pub use select::{InFlight, Need, select};
+pub use session::{BranchLost, Session, WriteId, connection_trusts};
+pub use sqlstate::ReplicaError;
+pub use statement::{NotRead, StatementKind, StatementKinds};
+pub use stats::{ClassName, Counters, NodeStats, PrimaryCount, Stats};
+pub use time::Time;
+pub use token::{ParseTokenError, Token};
+pub use topology::{Node, Standing, Topology};

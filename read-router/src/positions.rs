@@ -1,0 +1,44 @@
+//! One position for each branch.
+
+use crate::Position;
+
+/// At most one position for each branch, in the order of branches. Only ever advances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Positions(Vec<Position>);
+
+impl Positions {
+    pub(crate) const NONE: Self = Self(Vec::new());
+
+    pub(crate) fn as_slice(&self) -> &[Position] {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn advance(&mut self, to: Position) {
+        match self.0.binary_search_by_key(&to.branch, |p| p.branch) {
+            Ok(at) => self.0[at].lsn = self.0[at].lsn.max(to.lsn),
+            Err(at) => self.0.insert(at, to),
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for position in &other.0 {
+            self.advance(*position);
+        }
+    }
+
+    /// Keeps the positions for which `keep` holds; it may lower them first.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&mut Position) -> bool) {
+        self.0.retain_mut(keep);
+    }
+
+    pub(crate) fn same_cluster(&self, other: &Self) -> bool {
+        match (self.0.first(), other.0.first()) {
+            (Some(mine), Some(theirs)) => mine.branch.system == theirs.branch.system,
+            _ => true,
+        }
+    }
+}

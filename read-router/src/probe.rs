@@ -1,0 +1,190 @@
+//! The questions that are put to a server, and how its answers read.
+//!
+//! The texts are the same for every driver. Each is sent as one simple query and answered by text rows.
+
+use crate::{Branch, Instance, Lsn, Role, SystemId, Time, Timeline, WalLayout};
+
+/// Asks a server where it is. One simple query of two statements, each answered by one row.
+///
+/// The position is read first and the timeline second, in statements of their own: a standby that switches
+/// to a new timeline in between has then the position of the older one, which the newer one contains. The
+/// other way round a position on the new timeline would be taken for one on the old.
+///
+/// Row 1: in recovery (`t`/`f`), position. Row 2: timeline by the server's own word, timeline by the control
+/// file. All of it may be read by an ordinary role, but for the own word of a standby: that needs
+/// `pg_read_all_stats`, which `pg_monitor` includes.
+pub const PROBE: &str = "\
+SELECT r::text, (CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text \
+FROM pg_catalog.pg_is_in_recovery() AS r; \
+SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT received_tli::bigint FROM pg_catalog.pg_stat_wal_receiver) \
+ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text, \
+(SELECT GREATEST(c.timeline_id, r.min_recovery_end_timeline) FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS r)::text";
+
+/// Asks a new connection whose it is. One row.
+///
+/// Cluster, start of the server in microseconds, its port, WAL block and segment size, the backend's pid and
+/// its start in microseconds, in recovery, and the timeline (a primary's own word; a running primary never
+/// changes it).
+pub const GREETING: &str = "\
+SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text, \
+(EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint::text, \
+pg_catalog.current_setting('port'), \
+pg_catalog.current_setting('wal_block_size'), \
+(SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'), \
+pg_catalog.pg_backend_pid()::text, \
+(SELECT (EXTRACT(epoch FROM backend_start) * 1000000)::bigint::text FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()), \
+pg_catalog.pg_is_in_recovery()::text, \
+(CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
+ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text";
+
+/// Makes a connection of a replica's pool read-only; a statement, since a pooler may refuse it as a start-up option.
+pub const READ_ONLY: &str = "SET default_transaction_read_only = on";
+
+/// An answer to [`PROBE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// What the server is.
+    pub role: Role,
+    /// A primary's insert position or a replica's replay position, as it stands.
+    pub lsn: Lsn,
+    /// The timeline; `None` if the server would not say.
+    pub timeline: Option<Timeline>,
+    /// Whether the timeline is the server's own word rather than the control file's.
+    pub exact: bool,
+}
+
+/// An answer to [`GREETING`]: whose connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Greeting {
+    /// The server.
+    pub instance: Instance,
+    /// How it cuts its log.
+    pub layout: WalLayout,
+    /// The process that serves the connection.
+    pub backend: Backend,
+    /// A primary's branch; `None` of a server in recovery, which may still change it.
+    pub branch: Option<Branch>,
+}
+
+/// A server process, by its pid and, since pids come again, its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Backend {
+    /// `pg_backend_pid()`.
+    pub pid: i32,
+    /// `backend_start`, in microseconds since 1970.
+    pub started_us: i64,
+}
+
+/// What is known of a pooled connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Opened {
+    /// A moment after the connection had been opened.
+    pub at: Time,
+    /// Whose it is.
+    pub greeting: Greeting,
+}
+
+/// The server's answer is not one that [`PROBE`] or [`GREETING`] can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server answered the {question} with {found}; is it PostgreSQL 14 or newer, reached without a statement-rewriting proxy?")]
+pub struct UnexpectedAnswer {
+    question: &'static str,
+    found: &'static str,
+}
+
+impl Answer {
+    /// Reads the two rows of [`PROBE`]; `None` stands for NULL.
+    ///
+    /// # Errors
+    /// If a column cannot be read; a server that has no position (one that is still restoring) has none.
+    pub fn read(position: [Option<&str>; 2], timeline: [Option<&str>; 2]) -> Result<Self, UnexpectedAnswer> {
+        let odd = |found| UnexpectedAnswer {
+            question: "probe",
+            found,
+        };
+        let role = match position[0] {
+            Some("true" | "t") => Role::Replica,
+            Some("false" | "f") => Role::Primary,
+            _ => return Err(odd("no word on recovery")),
+        };
+        let lsn = position[1].and_then(|text| text.parse().ok()).ok_or_else(|| odd("no position"))?;
+        let [own, control] = timeline.map(|text| text.and_then(|t| t.parse().ok()).filter(|t| *t > 0).map(Timeline));
+        Ok(Self {
+            role,
+            lsn,
+            timeline: own.or(control),
+            exact: own.is_some(),
+        })
+    }
+}
+
+impl Greeting {
+    /// Reads the row of [`GREETING`]; `None` stands for NULL.
+    ///
+    /// # Errors
+    /// If a column cannot be read.
+    pub fn read(row: [Option<&str>; 9]) -> Result<Self, UnexpectedAnswer> {
+        let odd = |found| UnexpectedAnswer {
+            question: "greeting",
+            found,
+        };
+        let [system, started, port, block, segment, pid, backend_start, recovery, timeline] = row;
+        let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
+        // A bigint made of an unsigned number: the sign is its highest bit.
+        let system = SystemId(number(system).ok_or_else(|| odd("no system identifier"))?.cast_unsigned());
+        let size = |text| number(text).and_then(|n| u64::try_from(n).ok());
+        let timeline = number(timeline).and_then(|t| u32::try_from(t).ok()).map(Timeline);
+        Ok(Self {
+            instance: Instance {
+                system,
+                started_us: number(started).ok_or_else(|| odd("no start time"))?,
+                port: number(port).and_then(|p| u16::try_from(p).ok()).unwrap_or(0),
+            },
+            layout: size(block)
+                .zip(size(segment))
+                .and_then(|(block, segment)| WalLayout::new(block, segment))
+                .ok_or_else(|| odd("no WAL layout"))?,
+            backend: Backend {
+                pid: number(pid).and_then(|p| i32::try_from(p).ok()).ok_or_else(|| odd("no backend pid"))?,
+                started_us: number(backend_start).unwrap_or(0),
+            },
+            branch: match recovery {
+                Some("true" | "t") => None,
+                Some("false" | "f") => timeline.map(|timeline| Branch { system, timeline }),
+                _ => return Err(odd("no word on recovery")),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_answers() {
+        let answer = Answer::read([Some("true"), Some("0/3")], [None, Some("2")]).unwrap();
+        assert_eq!((answer.role, answer.timeline, answer.exact), (Role::Replica, Some(Timeline(2)), false));
+        let answer = Answer::read([Some("false"), Some("0/3")], [Some("3"), Some("2")]).unwrap();
+        assert_eq!((answer.role, answer.timeline, answer.exact), (Role::Primary, Some(Timeline(3)), true));
+        let answer = Answer::read([Some("true"), Some("0/3")], [Some("0"), None]).unwrap();
+        assert_eq!((answer.timeline, answer.exact), (None, false), "0 is no timeline");
+        for (recovery, position) in [(None, Some("0/3")), (Some("true"), None), (Some("x"), Some("0/3"))] {
+            assert!(Answer::read([recovery, position], [None, None]).is_err());
+        }
+    }
+
+    #[test]
+    fn reads_greetings() {
+        let row = |system, block, recovery| {
+            [Some(system), Some("1"), Some("5432"), Some(block), Some("16777216"), Some("7"), None, Some(recovery), Some("1")]
+        };
+        let greeting = Greeting::read(row("-1", "8192", "false")).unwrap();
+        assert_eq!(greeting.instance.system, SystemId(u64::MAX));
+        assert_eq!(greeting.branch.unwrap().timeline, Timeline(1));
+        assert_eq!(Greeting::read(row("5", "8192", "true")).unwrap().branch, None);
+        assert!(Greeting::read(row("x", "8192", "true")).is_err());
+        assert!(Greeting::read(row("5", "0", "true")).is_err());
+        assert!(Greeting::read(row("5", "8192", "")).is_err());
+    }
+}

@@ -1,0 +1,293 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    Branch, Epoch, Role, Token,
+    rehearsal::{A, B, P, Rehearsal, branch, ms},
+};
+
+/// Two replicas: A has replayed 100, B has replayed 80; the primary was at 80 at 10 ms and at 100 at 20 ms.
+fn two_replicas() -> Rehearsal {
+    let mut stage = Rehearsal::new(2);
+    stage.primary(P, 10, 1, 80).primary(P, 20, 1, 100).replica(A, 30, 1, 100).replica(B, 30, 1, 80);
+    stage
+}
+
+fn route(stage: &Rehearsal, read: impl Into<ReadOptions>, session: &Session, now: u64, draw: u64) -> Route {
+    let mut session = session.clone();
+    session.resolve(stage.topology());
+    let (in_flight, config) = (InFlight::new(3), Config::default());
+    let need = Need {
+        read: read.into(),
+        session: &session,
+        started: ms(40),
+        exclude: None,
+        in_flight: &in_flight,
+        config: &config,
+    };
+    select(stage.topology(), &need, ms(now), draw)
+}
+
+fn node(route: Route) -> Option<NodeId> {
+    match route {
+        Route::Replica(node, _) => Some(node),
+        _ => None,
+    }
+}
+
+/// The nodes that some draw leads to.
+fn nodes(stage: &Rehearsal, read: ReadClass, session: &Session, now: u64) -> Vec<NodeId> {
+    let mut all: Vec<_> = (0..64).filter_map(|draw| node(route(stage, read, session, now, draw))).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn token(text: &str) -> Session {
+    Session::resume(text.parse::<Token>().unwrap(), ms(70), true)
+}
+
+const STRICT: ReadClass = ReadClass::MustSeeMyWrite;
+
+fn stale(millis: u64) -> ReadClass {
+    ReadClass::SecondsStale(Duration::from_millis(millis))
+}
+
+#[test]
+fn each_class_gets_the_nodes_that_are_proven_for_it() {
+    let stage = two_replicas();
+    let fresh = Session::new(true);
+    for (read, session, nodes_expected) in [
+        (ReadClass::Eventual, &fresh, vec![A, B]),
+        (STRICT, &fresh, vec![A, B]),
+        (STRICT, &token("rr1:7:1@0/50"), vec![A, B]), // 0x50 = 80
+        (STRICT, &token("rr1:7:1@0/51"), vec![A]),
+        (STRICT, &token("rr1:7:1@0/64"), vec![A]), // 0x64 = 100
+        (STRICT, &token("rr1:unknown"), vec![]),
+        // At 40 ms A is known to be at most 20 ms stale and B 30.
+        (stale(30), &fresh, vec![A, B]),
+        (stale(29), &fresh, vec![A]),
+        (stale(20), &fresh, vec![A]),
+        (stale(19), &fresh, vec![]),
+        (stale(0), &fresh, vec![]),
+    ] {
+        assert_eq!(nodes(&stage, read, session, 40), nodes_expected, "{read:?} {session:?}");
+    }
+}
+
+#[test]
+fn every_outcome_has_its_reason() {
+    let stage = two_replicas();
+    let until = ms(140);
+    for (read, session, now, outcome) in [
+        (ReadOptions::new(STRICT), token("rr1:7:1@0/65"), 40, Route::Wait { until, ask: Ask::Replicas }),
+        (STRICT.into(), token("rr1:7:1@0/65"), 140, Route::Primary(PrimaryReason::Behind)),
+        (STRICT.wait(Duration::ZERO), token("rr1:7:1@0/65"), 40, Route::Primary(PrimaryReason::Behind)),
+        (STRICT.or_error(), token("rr1:7:1@0/65"), 140, Route::Refused(PrimaryReason::Behind)),
+        (STRICT.into(), token("rr1:unknown"), 40, Route::Primary(PrimaryReason::UnknownSession)),
+        (stale(19).into(), Session::new(true), 40, Route::Wait { until, ask: Ask::All }),
+        (stale(19).into(), Session::new(true), 140, Route::Primary(PrimaryReason::TooStale)),
+    ] {
+        assert_eq!(route(&stage, read, &session, now, 0), outcome, "{read:?} at {now}");
+    }
+    let mut dirty = Session::new(true);
+    dirty.contact(branch(1), ms(35), stage.topology());
+    assert_eq!(route(&stage, STRICT, &dirty, 40, 0), Route::Wait { until, ask: Ask::Primary });
+    assert_eq!(route(&stage, STRICT, &dirty, 140, 0), Route::Primary(PrimaryReason::Unresolved));
+    let mut doubting = Session::new(true);
+    let write = doubting.write_sent();
+    assert_eq!(nodes(&stage, STRICT, &doubting, 40), [A, B], "a write under way has not been acknowledged");
+    doubting.in_doubt(write);
+    assert_eq!(route(&stage, STRICT, &doubting, 40, 0), Route::Primary(PrimaryReason::InDoubt));
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &doubting, 40), [A, B]);
+}
+
+#[test]
+fn no_replica_and_none_up_are_told_apart() {
+    let fresh = Session::new(false);
+    assert_eq!(route(&Rehearsal::new(0), STRICT, &fresh, 40, 0), Route::Primary(PrimaryReason::NoReplica));
+    for read in [STRICT, stale(1000), ReadClass::Eventual] {
+        let mut stage = Rehearsal::new(2);
+        assert_eq!(route(&stage, read, &fresh, 40, 0), Route::Primary(PrimaryReason::NoneUp), "never probed");
+        stage.primary(P, 10, 1, 80).replica(A, 20, 1, 80).replica(B, 20, 1, 80).fail(A, 30).fail(B, 30);
+        assert_eq!(route(&stage, read, &fresh, 40, 0), Route::Primary(PrimaryReason::NoneUp), "down");
+        stage.open(A, 1, 7);
+        stage.replica(A, 35, 1, 80);
+        assert_eq!(nodes(&stage, read, &fresh, 40), [A], "back");
+        assert_eq!(route(&stage, read, &fresh, 60_000, 0), Route::Primary(PrimaryReason::NoneUp), "the monitor stopped");
+    }
+}
+
+/// Rule 9: to move elsewhere, the other node must cover a sample of the first one sent after the read ended.
+#[test]
+fn reads_between_replicas_never_go_back() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(false);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "no later sample of A");
+    stage.replica(A, 36, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "B is behind it");
+    stage.replica(B, 38, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A, B]);
+}
+
+/// Rule 9: "the same node" after a crash is another one.
+#[test]
+fn a_floor_of_a_life_that_is_over_needs_the_primary() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(true);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    stage.fail(A, 36);
+    stage.open(A, 1, 7);
+    stage.replica(A, 37, 1, 90);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [], "it came back behind what it had shown");
+    stage.primary(P, 38, 1, 100).replica(A, 39, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A]);
+}
+
+/// Rule 5 and 11: after a promotion only what is known to survive counts as covered.
+#[test]
+fn a_position_of_an_older_timeline_must_be_known_to_survive() {
+    let mut stage = two_replicas();
+    // A, last seen as a replica at 100, is promoted; B follows it.
+    stage.primary(A, 50, 2, 120).replica(B, 51, 2, 110);
+    assert_eq!(nodes(&stage, STRICT, &token("rr1:7:1@0/64"), 60), [B], "100 is below the bound of the switch");
+    let lost = token("rr1:7:1@0/65");
+    assert_eq!(route(&stage, STRICT, &lost, 60, 0), Route::Primary(PrimaryReason::BranchLost), "101 may be gone");
+    assert_eq!(nodes(&stage, STRICT, &token("rr1:7:2@0/6E"), 60), [B]);
+    let newer = token("rr1:7:3@0/1");
+    assert!(matches!(route(&stage, STRICT, &newer, 60, 0), Route::Wait { .. }), "its primary may yet be seen");
+}
+
+#[test]
+fn a_replica_of_a_discarded_branch_serves_nobody() {
+    let mut stage = two_replicas();
+    let fresh = Session::new(true);
+    stage.replica(B, 45, 1, 130).primary(A, 50, 2, 120);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 60), [], "B is past the bound of the switch");
+    assert_eq!(stage.topology().node(B).unwrap().standing(), Standing::Discarded);
+    stage.replica(B, 55, 1, 100);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 60), [B], "B is below it");
+    assert_eq!(nodes(&stage, stale(1000), &fresh, 60), [], "but not on the surviving timeline");
+}
+
+#[test]
+fn strangers_serve_nobody() {
+    let fresh = Session::new(true);
+    let mut stage = two_replicas();
+    stage.open(B, 9, 8);
+    stage.replica(B, 35, 1, 100);
+    assert_eq!(stage.topology().node(B).unwrap().standing(), Standing::ForeignCluster);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 40), [A]);
+    let mut stage = two_replicas();
+    stage.primary(B, 35, 1, 100);
+    assert_eq!(stage.topology().node(B).unwrap().standing(), Standing::OtherPrimary);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 40), [A]);
+}
+
+#[test]
+fn the_primary_under_another_name_is_always_fresh() {
+    let mut stage = Rehearsal::new(1);
+    stage.open(A, 0, 7); // the instance that the primary's URL leads to
+    stage.primary(P, 10, 1, 100).primary(A, 10, 1, 100);
+    let mut session = Session::new(true);
+    session.contact(branch(1), ms(35), stage.topology());
+    for read in [STRICT, stale(0), ReadClass::Eventual] {
+        assert_eq!(nodes(&stage, read, &session, 40), [A], "{read:?}");
+    }
+}
+
+/// Rule 13.
+#[test]
+fn a_replica_ahead_of_its_primary_is_quarantined() {
+    let mut stage = two_replicas();
+    stage.replica(B, 35, 1, 5000).primary(P, 40, 1, 120);
+    assert_eq!(stage.topology().node(B).unwrap().standing(), Standing::Quarantined);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &Session::new(true), 45), [A]);
+    stage.primary(P, 45, 1, 6000).replica(B, 50, 1, 6000);
+    assert_eq!(stage.topology().node(B).unwrap().standing(), Standing::Quarantined, "its history differs for good");
+}
+
+/// Rule 12: an ordinary role may not see a standby's timeline.
+#[test]
+fn an_unproven_timeline_serves_eventual_reads_only() {
+    let fresh = Session::new(true);
+    let mut stage = two_replicas();
+    stage.answer(B, 35, Role::Replica, None, false, 100);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 40), [A, B]);
+    assert_eq!(nodes(&stage, STRICT, &fresh, 40), [A]);
+    assert_eq!(nodes(&stage, stale(1000), &fresh, 40), [A]);
+    // The control file's word holds while it names the newest timeline that is known.
+    stage.answer(B, 36, Role::Replica, Some(1), false, 100);
+    assert_eq!(nodes(&stage, STRICT, &fresh, 40), [A, B]);
+}
+
+#[test]
+fn a_sticky_session_stays_and_a_shared_one_spreads() {
+    let stage = two_replicas();
+    for (sticky, expected) in [(true, vec![B]), (false, vec![A, B])] {
+        let mut session = Session::new(sticky);
+        session.read_done(B, stage.epoch(B), Some(branch(1)), ms(25), stage.topology());
+        assert_eq!(nodes(&stage, ReadClass::Eventual, &session, 40), expected);
+    }
+}
+
+#[test]
+fn two_choices_prefer_the_less_busy_and_reach_everyone() {
+    let mut stage = Rehearsal::new(10);
+    stage.primary(P, 10, 1, 80);
+    for index in 0..10 {
+        stage.replica(NodeId::replica(index), 20, 1, 80);
+    }
+    let (session, config) = (Session::new(false), Config::default());
+    let in_flight = InFlight::new(11);
+    for _ in 0..100 {
+        in_flight.begin(NodeId::replica(3));
+    }
+    let mut hits = [0_u32; 11];
+    for draw in 0..10_000_u64 {
+        let need = Need {
+            read: ReadClass::Eventual.into(),
+            session: &session,
+            started: ms(40),
+            exclude: Some(NodeId::replica(7)),
+            in_flight: &in_flight,
+            config: &config,
+        };
+        // A weak source of draws: the choice must spread it by itself.
+        let chosen = node(select(stage.topology(), &need, ms(40), draw)).unwrap();
+        hits[chosen.index()] += 1;
+    }
+    assert_eq!((hits[4], hits[8]), (0, 0), "busy one and excluded one: {hits:?}");
+    let others = hits.iter().filter(|n| **n > 0);
+    assert!(others.clone().count() == 8 && others.clone().all(|n| (1000..1500).contains(n)), "{hits:?}");
+}
+
+#[test]
+fn more_lag_never_makes_a_replica_eligible() {
+    let fresh = Session::new(true);
+    for read in [stale(25), STRICT] {
+        let session = if read == STRICT { token("rr1:7:1@0/50") } else { fresh.clone() };
+        let mut was_eligible = false;
+        for lsn in 60..=110 {
+            let mut stage = Rehearsal::new(1);
+            stage.primary(P, 10, 1, 80).primary(P, 20, 1, 100).replica(A, 30, 1, lsn);
+            let eligible = node(route(&stage, read, &session, 40, 0)).is_some();
+            assert!(eligible || !was_eligible, "{read:?}: eligible before {lsn}, not at it");
+            was_eligible = eligible;
+        }
+        assert!(was_eligible);
+    }
+}
+
+#[test]
+fn a_proof_says_when_only_the_same_life_will_do() {
+    let stage = two_replicas();
+    let mut session = Session::new(true);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    let Route::Replica(A, proof) = route(&stage, STRICT, &session, 40, 0) else { panic!() };
+    assert!(proof.same_life);
+    session.read_done(A, Epoch(99), None::<Branch>, ms(1), stage.topology());
+    let Route::Replica(_, proof) = route(&stage, STRICT, &Session::new(true), 40, 0) else { panic!() };
+    assert!(!proof.same_life);
+}

@@ -1,0 +1,367 @@
+//! What one session has done and has been shown.
+
+use crate::{Branch, Epoch, Instance, Lsn, NodeId, Position, Time, Token, Topology, positions::Positions};
+
+/// What one session must see: a plain value that the adapter keeps and feeds.
+///
+/// It costs a write nothing: a contact with the primary leaves a *dirty* mark, "since this moment", and the
+/// first sample of that branch sent later turns it into a position, for all waiting sessions at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Session {
+    /// Resolved: a server must have reached all of these.
+    positions: Positions,
+    /// From a token, not yet held against a sample sent after it came.
+    imported: Option<Imported>,
+    /// Contacts with a primary not yet resolved: the last one's end, for each branch.
+    dirty: Vec<(Branch, Time)>,
+    /// Reads on replicas not yet resolved: the last one's end, for each life of a node.
+    floors: Vec<Floor>,
+    /// Writes of unknown outcome that may still happen.
+    doubts: Vec<WriteId>,
+    next_write: u32,
+    /// Connections given out whose writes we do not see.
+    given_out: u32,
+    /// Nothing is known of what the session has done.
+    unknown: bool,
+    /// Whether to stay on one replica, and on which.
+    preference: Preference,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Imported {
+    positions: Positions,
+    at: Time,
+}
+
+/// A read that ended on a replica: what it showed is at or below the node's position at that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Floor {
+    pub(crate) node: NodeId,
+    pub(crate) epoch: Epoch,
+    /// The branch that the read was proven on. It may have been promoted since; a later sample will tell.
+    pub(crate) branch: Option<Branch>,
+    pub(crate) ended_at: Time,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Preference {
+    #[default]
+    Any,
+    Last(Option<(NodeId, Epoch)>),
+}
+
+/// A write of a session, until it is acknowledged or known to be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId(u32);
+
+/// What the primary that answers may lack of what the session has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum BranchLost {
+    /// It is on a newer branch, and the session has seen something of an older one that may not have
+    /// survived the switch.
+    #[error("timeline {} may lack what this session saw on timeline {}: a failover may have lost it", .now.timeline.0, .seen.timeline.0)]
+    Discarded {
+        /// The newest branch on which the session has seen something not known to survive.
+        seen: Branch,
+        /// The branch of the primary that answers.
+        now: Branch,
+    },
+    /// It is on an older branch than the session has seen: the old primary, still answering.
+    #[error("the primary that answers is on timeline {}, but this session has seen timeline {}: it is the old primary; check where the primary's URL points", .now.timeline.0, .seen.timeline.0)]
+    OldPrimary {
+        /// The newest branch that the session has seen.
+        seen: Branch,
+        /// The branch of the primary that answers.
+        now: Branch,
+    },
+    /// It belongs to another cluster than what the session has seen.
+    #[error("the primary that answers belongs to another cluster ({}) than this session's token ({})", .now.system.0, .seen.system.0)]
+    OtherCluster {
+        /// A branch that the session has seen.
+        seen: Branch,
+        /// The branch of the primary that answers.
+        now: Branch,
+    },
+}
+
+impl Session {
+    /// A session that has neither written nor read. `sticky` makes it stay on the replica that it read
+    /// from last, which is for sessions that one request or user holds, not for one that a process shares.
+    #[must_use]
+    pub fn new(sticky: bool) -> Self {
+        Self {
+            preference: if sticky { Preference::Last(None) } else { Preference::Any },
+            ..Self::default()
+        }
+    }
+
+    /// The session that goes on where `token` stands, which came at `now`.
+    ///
+    /// The token is input: until a sample of its branch sent after `now` has capped it, it counts as it
+    /// is, so that a forged or unreachable position costs at most a wait.
+    #[must_use]
+    pub fn resume(token: Token, now: Time, sticky: bool) -> Self {
+        let mut session = Self::new(sticky);
+        match token.into_positions() {
+            None => session.unknown = true,
+            Some(positions) if positions.is_empty() => {}
+            Some(positions) => session.imported = Some(Imported { positions, at: now }),
+        }
+        session
+    }
+
+    /// A write, or anything not known to be a read, is about to be sent.
+    pub fn write_sent(&mut self) -> WriteId {
+        let id = WriteId(self.next_write);
+        self.next_write = self.next_write.wrapping_add(1);
+        id
+    }
+
+    /// The write's caller went away, or its connection broke: it may still happen, at any time.
+    pub fn in_doubt(&mut self, write: WriteId) {
+        if !self.doubts.contains(&write) {
+            self.doubts.push(write);
+        }
+    }
+
+    /// The server is done with the write, or is known never to do it, as of `at`.
+    ///
+    /// Returns what the session may have lost if `branch` is not the one that it has seen.
+    pub fn acknowledged(&mut self, write: WriteId, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
+        self.doubts.retain(|doubt| *doubt != write);
+        self.contact(branch, at, topology)
+    }
+
+    /// The write never reached a server.
+    pub fn unsent(&mut self, write: WriteId) {
+        self.doubts.retain(|doubt| *doubt != write);
+    }
+
+    /// A contact with the primary of `branch` ended at `at`, with success or with an error: it may have
+    /// shown any commit.
+    ///
+    /// What the session had seen on older branches is contained in what the primary of the newer one had
+    /// at that moment, as far as it survived; what may not have is returned, once.
+    pub fn contact(&mut self, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
+        let lost = match self.newest_branch() {
+            Some(seen) if seen != branch || self.has_older_than(branch) => self.admits(topology, branch).err(),
+            _ => None,
+        };
+        let superseded = |b: Branch| b.system != branch.system || b.timeline < branch.timeline;
+        self.positions.retain(|p| !superseded(p.branch));
+        self.dirty.retain(|(b, _)| !superseded(*b));
+        self.floors.retain(|f| !f.branch.is_some_and(superseded));
+        if let Some(imported) = &mut self.imported {
+            imported.positions.retain(|p| !superseded(p.branch));
+        }
+        self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
+        match self.dirty.iter_mut().find(|(b, _)| *b == branch) {
+            Some((_, since)) => *since = at.max(*since),
+            None => self.dirty.push((branch, at)),
+        }
+        self.dirty.sort_unstable();
+        lost
+    }
+
+    /// A read on a replica ended at `at`; it was proven by an observation of `epoch` on `branch`.
+    pub fn read_done(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
+        if let Preference::Last(last) = &mut self.preference {
+            *last = Some((node, epoch));
+        }
+        let key = (node, epoch);
+        match self.floors.binary_search_by_key(&key, |f| (f.node, f.epoch)) {
+            Ok(found) => {
+                let floor = &mut self.floors[found];
+                floor.ended_at = floor.ended_at.max(at);
+                floor.branch = floor.branch.max(branch);
+            }
+            Err(_) => {
+                // Epochs come and go; a session that never asks for its floors must not collect them all.
+                self.resolve(topology);
+                let place = self.floors.partition_point(|f| (f.node, f.epoch) < key);
+                self.floors.insert(
+                    place,
+                    Floor {
+                        node,
+                        epoch,
+                        branch,
+                        ended_at: at,
+                    },
+                );
+            }
+        }
+    }
+
+    /// A connection whose writes we do not see was given out; strict reads go to the primary until as many
+    /// [`taken_back`](Self::taken_back) calls have come.
+    pub fn given_out(&mut self) {
+        self.given_out = self.given_out.saturating_add(1);
+    }
+
+    /// A connection that was given out is over, and its end was a [contact](Self::contact) of its own.
+    pub fn taken_back(&mut self) {
+        self.given_out = self.given_out.saturating_sub(1);
+    }
+
+    /// Nothing is known of what the session did up to now.
+    pub fn forget(&mut self) {
+        self.unknown = true;
+    }
+
+    /// Turns marks into positions where `topology` has a sample that may: of the same branch and sent
+    /// strictly after the mark.
+    pub fn resolve(&mut self, topology: &Topology) {
+        let positions = &mut self.positions;
+        self.dirty.retain(|(branch, since)| match topology.first_sample_after(*branch, *since) {
+            Some(sample) => {
+                positions.advance(Position {
+                    branch: *branch,
+                    lsn: sample.lsn,
+                });
+                false
+            }
+            None => true,
+        });
+        self.floors.retain(|floor| match resolve_floor(floor, topology) {
+            Some(position) => {
+                positions.advance(position);
+                false
+            }
+            None => true,
+        });
+        if let Some(imported) = &mut self.imported {
+            let at = imported.at;
+            imported.positions.retain(|position| match topology.first_sample_after(position.branch, at) {
+                Some(cap) => {
+                    positions.advance(Position {
+                        branch: position.branch,
+                        lsn: position.lsn.min(cap.lsn),
+                    });
+                    false
+                }
+                None => true,
+            });
+            if imported.positions.is_empty() {
+                self.imported = None;
+            }
+        }
+    }
+
+    /// The token, if all that the session has done and seen is resolved; resolve first.
+    ///
+    /// `None` means that a later sample is needed. A session of which nothing is known, or with a write in
+    /// doubt, has the unknown token.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        if self.unknown || !self.doubts.is_empty() || self.given_out > 0 {
+            return Some(Token::UNKNOWN);
+        }
+        let resolved = self.dirty.is_empty() && self.floors.is_empty() && self.imported.is_none();
+        resolved.then(|| Token::from_positions(self.positions.clone()))
+    }
+
+    /// Whether the primary on `branch` certainly has all that the session has seen.
+    ///
+    /// # Errors
+    /// Says what it may lack, and why.
+    pub fn admits(&self, topology: &Topology, branch: Branch) -> Result<(), BranchLost> {
+        let mut lost = None;
+        for (seen, lsn) in self.seen() {
+            if seen.system != branch.system {
+                return Err(BranchLost::OtherCluster { seen, now: branch });
+            }
+            if seen.timeline > branch.timeline {
+                return Err(BranchLost::OldPrimary { seen, now: branch });
+            }
+            let survives = |lsn| topology.survives(Position { branch: seen, lsn }, branch);
+            if seen.timeline < branch.timeline && !lsn.is_some_and(survives) {
+                lost = lost.max(Some(seen));
+            }
+        }
+        match lost {
+            Some(seen) => Err(BranchLost::Discarded { seen, now: branch }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    pub(crate) fn has_doubts(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
+    pub(crate) fn has_given_out(&self) -> bool {
+        self.given_out > 0
+    }
+
+    pub(crate) fn dirty(&self) -> &[(Branch, Time)] {
+        &self.dirty
+    }
+
+    pub(crate) fn floors(&self) -> &[Floor] {
+        &self.floors
+    }
+
+    pub(crate) fn preferred(&self) -> Option<(NodeId, Epoch)> {
+        match self.preference {
+            Preference::Any => None,
+            Preference::Last(last) => last,
+        }
+    }
+
+    /// All positions that a server must have reached, imported ones included.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = Position> + '_ {
+        let imported = self.imported.iter().flat_map(|i| i.positions.as_slice());
+        self.positions.as_slice().iter().chain(imported).copied()
+    }
+
+    /// Every branch on which the session has seen something, with the position where it is known.
+    fn seen(&self) -> impl Iterator<Item = (Branch, Option<Lsn>)> + '_ {
+        let positions = self.positions().map(|p| (p.branch, Some(p.lsn)));
+        let dirty = self.dirty.iter().map(|(branch, _)| (*branch, None));
+        let floors = self.floors.iter().filter_map(|f| Some((f.branch?, None)));
+        positions.chain(dirty).chain(floors)
+    }
+
+    fn newest_branch(&self) -> Option<Branch> {
+        self.seen().map(|(branch, _)| branch).max()
+    }
+
+    fn has_older_than(&self, branch: Branch) -> bool {
+        self.seen().any(|(seen, _)| seen < branch)
+    }
+}
+
+/// What a read on a replica showed is at or below what the same life of that node shows later. Where that
+/// life is over, a primary of the newest branch, asked after the read, is a sound substitute: a replica
+/// shows nothing that its primary does not have.
+fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
+    let seen = topology.node(floor.node)?.observation();
+    if let Some(seen) = seen.filter(|o| o.epoch == floor.epoch) {
+        if seen.sent_at <= floor.ended_at {
+            return None;
+        }
+        if let Some(position) = seen.position() {
+            return Some(position);
+        }
+    }
+    let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f <= *b))?;
+    let sample = topology.first_sample_after(surviving, floor.ended_at)?;
+    Some(Position {
+        branch: surviving,
+        lsn: sample.lsn,
+    })
+}
+
+/// Whether a connection to a server may be trusted for an observation of it: the connection was open before
+/// the question was sent, and both are of one instance. It has then lived through no crash in between.
+#[must_use]
+pub fn connection_trusts(opened_at: Time, connection: Instance, observed: Instance, sent_at: Time) -> bool {
+    opened_at < sent_at && connection == observed
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! What is known of all servers at one moment.
+
+use std::time::Duration;
+
+use crate::{
+    Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, Role, Sample, SystemId, Time,
+    Timeline,
+    samples::Samples,
+};
+
+/// An immutable picture of all servers, made of observations that are never wrong, only old.
+///
+/// The [`Monitor`](crate::Monitor) makes the next one from each answer; readers share the newest. A stale
+/// picture costs offload, never correctness.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topology {
+    nodes: Vec<Node>,
+    system: Option<SystemId>,
+    highest: Option<Timeline>,
+    highest_since: Time,
+    samples: Samples,
+    switches: Vec<Switch>,
+    observation_lifetime: Duration,
+}
+
+/// What is known of one server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    observation: Option<Observation>,
+    epoch: Option<Epoch>,
+    failure: Option<(Failure, Time)>,
+    suspect_since: Option<Time>,
+    quarantined: Option<Branch>,
+    covered: Option<Time>,
+    standing: Standing,
+}
+
+/// What a node may serve at all, whatever the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Standing {
+    /// A replica on the surviving line of history, known to be there.
+    Replica,
+    /// A replica that may be there, but whose timeline is not proven: `Eventual` only.
+    Unproven,
+    /// The primary itself under another name: the same cluster, branch and instance.
+    SamePrimary,
+    /// Not probed yet.
+    Unseen,
+    /// Not answering.
+    Down(Failure),
+    /// A read failed on it since the last answer.
+    Suspect,
+    /// A server of another cluster.
+    ForeignCluster,
+    /// A primary, but not the one that the configuration names.
+    OtherPrimary,
+    /// A replica that may have replayed what the surviving line of history does not have.
+    Discarded,
+    /// A replica that was ahead of its primary, which is impossible on one history.
+    Quarantined,
+}
+
+impl Standing {
+    /// The name in events and statistics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replica => "replica",
+            Self::Unproven => "unproven_timeline",
+            Self::SamePrimary => "same_primary",
+            Self::Unseen => "unseen",
+            Self::Down(failure) => failure.as_str(),
+            Self::Suspect => "suspect",
+            Self::ForeignCluster => "foreign_cluster",
+            Self::OtherPrimary => "other_primary",
+            Self::Discarded => "discarded_branch",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    /// Whether reads of some class may go there.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Replica | Self::Unproven | Self::SamePrimary)
+    }
+}
+
+/// A node that was a replica at `reached` on one timeline and later, in the same life, stood on another:
+/// the second branched off the first at or after that position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Switch {
+    from: Timeline,
+    to: Timeline,
+    reached: Lsn,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self {
+            observation: None,
+            epoch: None,
+            failure: None,
+            suspect_since: None,
+            quarantined: None,
+            covered: None,
+            standing: Standing::Unseen,
+        }
+    }
+
+    /// The last answer; still there when the node went down since.
+    #[must_use]
+    pub fn observation(&self) -> Option<&Observation> {
+        self.observation.as_ref()
+    }
+
+    /// What the node may serve.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// The sending of the newest primary sample that the node has replayed: everything acknowledged
+    /// before it is there. `None` if no kept sample is covered.
+    #[must_use]
+    pub fn covered(&self) -> Option<Time> {
+        self.covered
+    }
+}
+
+impl Topology {
+    pub(crate) fn new(nodes: usize, config: &Config) -> Self {
+        Self {
+            nodes: vec![Node::new(); nodes],
+            system: None,
+            highest: None,
+            highest_since: Time::default(),
+            samples: Samples::default(),
+            switches: Vec::new(),
+            observation_lifetime: config.observation_lifetime(),
+        }
+    }
+
+    /// All nodes, the one that the configuration calls the primary first.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// One node; `None` if the configuration has no such place.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index())
+    }
+
+    /// The cluster: the primary's, or, before the primary has answered, the first replica's.
+    #[must_use]
+    pub fn system(&self) -> Option<SystemId> {
+        self.system
+    }
+
+    /// The newest timeline on which a primary has answered.
+    #[must_use]
+    pub fn highest_timeline(&self) -> Option<Timeline> {
+        self.highest
+    }
+
+    /// When the [newest timeline](Self::highest_timeline) was first seen: a connection opened before may lead to
+    /// where a name pointed then.
+    #[must_use]
+    pub fn highest_since(&self) -> Time {
+        self.highest_since
+    }
+
+    /// The newest sample of the newest line of history.
+    #[must_use]
+    pub fn newest_sample(&self) -> Option<&Sample> {
+        self.samples.newest(self.surviving()?)
+    }
+
+    /// The newest line of history that is known.
+    #[must_use]
+    pub fn surviving(&self) -> Option<Branch> {
+        Some(Branch {
+            system: self.system?,
+            timeline: self.highest?,
+        })
+    }
+
+    /// The first kept sample of `branch` sent strictly after `moment`.
+    #[must_use]
+    pub fn first_sample_after(&self, branch: Branch, moment: Time) -> Option<&Sample> {
+        self.samples.first_after(branch, moment)
+    }
+
+    /// Whether a server at `reached` certainly has everything up to `floor`.
+    #[must_use]
+    pub fn covers(&self, reached: Position, floor: Position) -> bool {
+        floor.lsn <= reached.lsn && self.survives(floor, reached.branch)
+    }
+
+    /// Whether everything up to `position` is certainly part of `branch`'s history.
+    ///
+    /// Within one branch it is. Of an older timeline only what lies at or below a lower bound of the
+    /// switch point is; the true switch point is not visible to an ordinary role.
+    #[must_use]
+    pub fn survives(&self, position: Position, branch: Branch) -> bool {
+        position.branch.system == branch.system
+            && self.reaches(position.branch.timeline, position.lsn, branch.timeline)
+    }
+
+    fn reaches(&self, from: Timeline, lsn: Lsn, to: Timeline) -> bool {
+        from == to
+            || self
+                .switches
+                .iter()
+                .filter(|s| s.from == from && s.to <= to && lsn <= s.reached)
+                .any(|s| self.reaches(s.to, lsn, to))
+    }
+
+    /// Whether the node's last answer is recent enough to say that the node answers.
+    pub(crate) fn answers(&self, node: &Node, now: Time) -> bool {
+        let fresh = |o: &Observation| now.since(o.received_at) <= self.observation_lifetime;
+        node.observation.as_ref().is_some_and(fresh)
+    }
+
+    pub(crate) fn opened(&mut self, id: NodeId, epoch: Epoch) {
+        self.nodes[id.index()].epoch = Some(epoch);
+    }
+
+    pub(crate) fn failed(&mut self, id: NodeId, failure: Failure, at: Time) {
+        let node = &mut self.nodes[id.index()];
+        node.epoch = None;
+        node.failure = Some((failure, at));
+        self.judge();
+    }
+
+    pub(crate) fn suspect(&mut self, id: NodeId, at: Time) {
+        self.nodes[id.index()].suspect_since = Some(at);
+        self.judge();
+    }
+
+    /// Takes in an answer of the node's current epoch.
+    pub(crate) fn observed(&mut self, id: NodeId, seen: Observation) {
+        self.learn_system(id, &seen);
+        self.learn_switch(id, &seen);
+        if seen.role == Role::Primary && Some(seen.instance.system) == self.system {
+            self.learn_sample(&seen);
+        }
+        let node = &mut self.nodes[id.index()];
+        node.failure = None;
+        node.suspect_since = node.suspect_since.filter(|since| seen.sent_at <= *since);
+        node.quarantined = node.quarantined.filter(|branch| seen.branch() == Some(*branch));
+        node.observation = Some(seen);
+        self.judge();
+    }
+
+    /// The configured primary says which cluster this is; until it has answered, any node may.
+    fn learn_system(&mut self, id: NodeId, seen: &Observation) {
+        let system = seen.instance.system;
+        let replaced = id.is_primary() && self.system != Some(system);
+        if replaced {
+            self.highest = None;
+            self.switches.clear();
+        }
+        if replaced || self.system.is_none() {
+            self.system = Some(system);
+        }
+    }
+
+    fn learn_switch(&mut self, id: NodeId, seen: &Observation) {
+        let Some(before) = self.nodes[id.index()].observation else { return };
+        let (Some(from), Some(to)) = (before.timeline, seen.timeline) else { return };
+        // Across epochs nothing is known: the node may have been rewound in between.
+        let standby_moved_on = before.role == Role::Replica && before.epoch == seen.epoch && from < to;
+        if !standby_moved_on || !before.exact && seen.role == Role::Replica {
+            return;
+        }
+        match self.switches.iter_mut().find(|s| s.from == from && s.to == to) {
+            Some(known) => known.reached = known.reached.max(before.lsn),
+            None => self.switches.push(Switch {
+                from,
+                to,
+                reached: before.lsn,
+            }),
+        }
+    }
+
+    fn learn_sample(&mut self, seen: &Observation) {
+        let Some(branch) = seen.branch() else { return };
+        if self.highest < Some(branch.timeline) {
+            self.highest = Some(branch.timeline);
+            self.highest_since = seen.received_at;
+        }
+        self.samples.push(Sample {
+            branch,
+            sent_at: seen.sent_at,
+            lsn: seen.lsn,
+        });
+        for node in &mut self.nodes {
+            let Some(other) = node.observation else { continue };
+            // A replica's answer came before this question was sent, and yet it is ahead: the log was
+            // written again after a crash (asynchronous commits). Within a page header it is no proof.
+            let ahead = other.lsn.as_u64() > seen.lsn.as_u64() + crate::lsn::LONG_PAGE_HEADER;
+            if other.role == Role::Replica
+                && other.branch() == Some(branch)
+                && other.received_at < seen.sent_at
+                && ahead
+            {
+                node.quarantined = Some(branch);
+            }
+        }
+    }
+
+    /// Draws for every node the conclusions that a choice needs, once an answer rather than once a read.
+    fn judge(&mut self) {
+        let standings: Vec<_> = self.nodes.iter().map(|n| (self.standing_of(n), self.covered_by(n))).collect();
+        for (node, (standing, covered)) in self.nodes.iter_mut().zip(standings) {
+            node.standing = standing;
+            node.covered = covered;
+        }
+    }
+
+    fn covered_by(&self, node: &Node) -> Option<Time> {
+        let seen = node.observation?;
+        let branch = seen.branch().filter(|b| Some(*b) == self.surviving())?;
+        Some(self.samples.newest_covered(branch, seen.lsn)?.sent_at)
+    }
+
+    fn standing_of(&self, node: &Node) -> Standing {
+        if let Some((failure, _)) = node.failure {
+            return Standing::Down(failure);
+        }
+        let Some(seen) = &node.observation else { return Standing::Unseen };
+        if Some(seen.instance.system) != self.system {
+            return Standing::ForeignCluster;
+        }
+        if node.suspect_since.is_some() {
+            return Standing::Suspect;
+        }
+        match seen.role {
+            Role::Primary if self.is_the_primary(&seen.instance, seen.branch()) => Standing::SamePrimary,
+            Role::Primary => Standing::OtherPrimary,
+            Role::Replica if node.quarantined.is_some() => Standing::Quarantined,
+            Role::Replica => self.standing_on_branch(seen),
+        }
+    }
+
+    fn standing_on_branch(&self, seen: &Observation) -> Standing {
+        let Some(position) = seen.position() else { return Standing::Unproven };
+        match self.surviving() {
+            // No primary has answered yet: nothing is known to be discarded.
+            None if seen.exact => Standing::Replica,
+            None => Standing::Unproven,
+            Some(surviving) if position.branch.timeline == surviving.timeline => Standing::Replica,
+            Some(surviving) if position.branch.timeline < surviving.timeline => {
+                if self.survives(position, surviving) {
+                    Standing::Unproven
+                } else {
+                    Standing::Discarded
+                }
+            }
+            // It follows a promotion that we have not seen at its source.
+            Some(_) if seen.exact => Standing::Replica,
+            Some(_) => Standing::Unproven,
+        }
+    }
+
+    /// Whether this is the server that the configured primary's probes see.
+    pub(crate) fn is_the_primary(&self, instance: &Instance, branch: Option<Branch>) -> bool {
+        let primary = &self.nodes[NodeId::PRIMARY.index()];
+        let same = |o: &Observation| o.role == Role::Primary && o.instance == *instance && o.branch() == branch;
+        primary.failure.is_none() && branch == self.surviving() && primary.observation.as_ref().is_some_and(same)
+    }
+}

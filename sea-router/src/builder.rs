@@ -1,0 +1,237 @@
+//! Configuration, and the checks before the first statement.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, join_all};
+use read_router::{Config, NodeId, Role, Session};
+use sea_orm::{ConnectOptions, DbErr, RuntimeErr};
+use sqlx::{
+    PgConnection, Postgres,
+    pool::{PoolConnectionMetadata, PoolOptions},
+};
+
+use crate::{
+    Error, RoutingConnection,
+    connection::{Inner, View},
+    node::{Callbacks, Node},
+    session::SharedSession,
+    watch::{self, Watch},
+};
+
+/// What happens to a statement that passed for a read and that a replica refused as a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Misrouted {
+    /// It is repeated on the primary, with a warning and a count in
+    /// [`Stats::misrouted`](read_router::Stats::misrouted).
+    #[default]
+    Repeat,
+    /// The caller gets the replica's error: for tests, so that no such statement hides.
+    Fail,
+}
+
+/// Configures a [`RoutingConnection`].
+#[must_use = "a builder does nothing until connect()"]
+pub struct Builder {
+    primary: ConnectOptions,
+    replicas: Vec<ConnectOptions>,
+    config: Config,
+    misrouted: Misrouted,
+    callbacks: Callbacks,
+}
+
+impl Builder {
+    pub(crate) fn new(primary: ConnectOptions) -> Self {
+        Self {
+            primary,
+            replicas: Vec::new(),
+            config: Config::default(),
+            misrouted: Misrouted::default(),
+            callbacks: Callbacks::default(),
+        }
+    }
+
+    /// Adds a replica: a URL or [`ConnectOptions`]. It may be down at the start, and it may be the primary under
+    /// another name, as in development; then it is always fresh. Defaults to none: all goes to the primary, as with the
+    /// plain connection.
+    pub fn replica(mut self, replica: impl Into<ConnectOptions>) -> Self {
+        self.replicas.push(replica.into());
+        self
+    }
+
+    /// Adds several replicas.
+    pub fn replicas<R: Into<ConnectOptions>>(mut self, replicas: impl IntoIterator<Item = R>) -> Self {
+        self.replicas.extend(replicas.into_iter().map(Into::into));
+        self
+    }
+
+    /// Replaces all timings. Defaults to [`Config::default`].
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means: decide
+    /// on what is known. Defaults to 100 ms.
+    pub fn strict_wait(mut self, budget: Duration) -> Self {
+        self.config.strict_wait = budget;
+        self
+    }
+
+    /// How long a `SecondsStale` read waits for a fresher proof. Defaults to 100 ms.
+    pub fn bounded_wait(mut self, budget: Duration) -> Self {
+        self.config.bounded_wait = budget;
+        self
+    }
+
+    /// Time from one probe of a node to the next while nobody waits. Defaults to 100 ms.
+    pub fn probe_interval(mut self, interval: Duration) -> Self {
+        self.config.probe_interval = interval;
+        self
+    }
+
+    /// What happens to a write that passed for a read. Defaults to [`Misrouted::Repeat`].
+    pub fn on_misrouted(mut self, misrouted: Misrouted) -> Self {
+        self.misrouted = misrouted;
+        self
+    }
+
+    /// Runs `callback` on each connection that a pool opens, before it is used.
+    ///
+    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_pool_opts`] is replaced by ours.
+    pub fn after_connect<F>(mut self, callback: F) -> Self
+    where
+        F: for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<(), sqlx::Error>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.callbacks.after_connect = Some(Arc::new(callback));
+        self
+    }
+
+    /// Runs `callback` on each idle connection before a pool hands it out; `false` has it closed and another tried.
+    ///
+    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_before_acquire`] is replaced by
+    /// ours.
+    pub fn before_acquire<F>(mut self, callback: F) -> Self
+    where
+        F: for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<bool, sqlx::Error>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.callbacks.before_acquire = Some(Arc::new(callback));
+        self
+    }
+
+    /// Changes the options of every pool; its `after_connect` and `before_acquire` are replaced by ours.
+    ///
+    /// Give it here: [`ConnectOptions::map_sqlx_postgres_pool_opts`] has one place, and we take it.
+    pub fn map_pool_options<F>(mut self, map: F) -> Self
+    where
+        F: Fn(PoolOptions<Postgres>) -> PoolOptions<Postgres> + Send + Sync + 'static,
+    {
+        self.callbacks.map_pool = Some(Arc::new(map));
+        self
+    }
+
+    /// Connects the pools, asks every node once, and starts the probes. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If the primary cannot be reached (unless its options say `connect_lazy`) or is a replica, if a replica refuses the
+    /// login, belongs to another cluster, is a second primary or is listed twice, or if a setting makes no sense. A
+    /// replica that does not answer is no error.
+    pub async fn connect(self) -> Result<RoutingConnection, Error> {
+        self.config.check()?;
+        self.check_list()?;
+        let watch = Arc::new(Watch::new(self.replicas.len(), self.config));
+        let mut nodes = Vec::with_capacity(self.replicas.len() + 1);
+        for (index, options) in std::iter::once(self.primary).chain(self.replicas).enumerate() {
+            let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
+            let node = Node::connect(id, options, self.callbacks.clone(), watch.clone());
+            nodes.push(node.await.map_err(|source| Error::Connect { node: id, source })?);
+        }
+        let limit = watch.config.probe_timeout;
+        let probes = nodes.iter().map(|node| {
+            let options = node.probe_options();
+            async move { (watch::first_probe(&options, limit).await, options) }
+        });
+        let probes = join_all(probes).await;
+        check_answers(&nodes, probes.iter().map(|(probe, _)| probe))?;
+        let mut tasks = Vec::with_capacity(nodes.len());
+        for (node, (probe, options)) in nodes.iter().zip(probes) {
+            let first = match probe {
+                Ok(probe) => {
+                    let epoch = watch.first_answer(node.id, &probe);
+                    Some((probe.connection, epoch))
+                }
+                Err(error) => {
+                    watch.first_failure(node.id, &error);
+                    None
+                }
+            };
+            let task = tokio::spawn(watch::probe_node(watch.clone(), node.id, options, first));
+            tasks.push(task.abort_handle());
+        }
+        Ok(RoutingConnection {
+            inner: Arc::new_cyclic(|this| Inner {
+                nodes,
+                watch,
+                misrouted: self.misrouted,
+                tasks,
+                this: this.clone(),
+            }),
+            session: SharedSession::new(Session::new(false)),
+            view: View::Unannotated,
+        })
+    }
+
+    fn check_list(&self) -> Result<(), Error> {
+        let id = |index: usize| NodeId(u16::try_from(index).unwrap_or(u16::MAX));
+        for (second, options) in self.replicas.iter().enumerate() {
+            if let Some(first) = self.replicas[..second].iter().position(|r| r.get_url() == options.get_url()) {
+                return Err(Error::ListedTwice { first: id(first + 1), second: id(second + 1) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the first answers of all nodes say together.
+fn check_answers<'a>(
+    nodes: &[Node],
+    probes: impl Iterator<Item = &'a Result<watch::Probe, sqlx::Error>>,
+) -> Result<(), Error> {
+    let mut primary = None;
+    for (node, probe) in nodes.iter().zip(probes) {
+        let id = node.id;
+        let probe = match probe {
+            Ok(probe) => probe,
+            Err(error) if watch::is_login(error) => {
+                // sqlx's error cannot be cloned; its text says which user or database was refused.
+                let source = DbErr::Conn(RuntimeErr::Internal(error.to_string()));
+                return Err(Error::Connect { node: id, source });
+            }
+            Err(_) => continue,
+        };
+        let instance = probe.greeting.instance;
+        match (id.is_primary(), probe.answer.role, primary) {
+            (true, Role::Replica, _) => return Err(Error::NoPrimary),
+            (true, Role::Primary, _) => primary = Some(instance),
+            (false, _, Some(primary)) if instance.system != primary.system => {
+                return Err(Error::ForeignCluster { node: id, found: instance.system.0, expected: primary.system.0 });
+            }
+            (false, Role::Primary, Some(primary)) if instance != primary => {
+                return Err(Error::TwoPrimaries { node: id });
+            }
+            (false, ..) => {}
+        }
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("replicas", &self.replicas.len()).field("config", &self.config).finish_non_exhaustive()
+    }
+}

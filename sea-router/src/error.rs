@@ -1,0 +1,113 @@
+//! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
+
+use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason, ReplicaError};
+use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
+
+/// Why no routing connection could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node's URL, login or database is wrong, or the primary cannot be reached. A replica that is merely down
+    /// is no error.
+    #[error("cannot connect to {node}: {source}")]
+    Connect {
+        /// Which node.
+        node: NodeId,
+        /// SeaORM's own error.
+        source: DbErr,
+    },
+    /// The server that the primary's URL leads to is a replica.
+    #[error("no primary: the primary's URL leads to a server in recovery (a replica); give the URL of the server that accepts writes")]
+    NoPrimary,
+    /// A replica's URL leads to a second server that accepts writes.
+    #[error("two primaries: {node} accepts writes but is not the primary that was given; promote one of them to be the primary's URL and make the other follow it")]
+    TwoPrimaries {
+        /// The node given as a replica.
+        node: NodeId,
+    },
+    /// A replica's URL leads to a server of another cluster.
+    #[error("{node} belongs to another cluster (system identifier {found}) than the primary ({expected}); reads there would show other data")]
+    ForeignCluster {
+        /// The node given as a replica.
+        node: NodeId,
+        /// Its system identifier.
+        found: u64,
+        /// The primary's system identifier.
+        expected: u64,
+    },
+    /// Two replicas have the same URL.
+    #[error("{second} has the same URL as {first}; list each replica once")]
+    ListedTwice {
+        /// The first of the two.
+        first: NodeId,
+        /// The second of the two.
+        second: NodeId,
+    },
+    /// A setting makes no sense.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+}
+
+impl From<Error> for DbErr {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Connect { source, .. } => source,
+            other => DbErr::Conn(RuntimeErr::Internal(other.to_string())),
+        }
+    }
+}
+
+/// The caller wanted no fallback.
+pub(crate) fn refused(reason: PrimaryReason) -> DbErr {
+    DbErr::Query(RuntimeErr::Internal(format!(
+        "no replica can serve this read ({}): {}; allow the primary as fallback, or a longer wait",
+        reason.as_str(),
+        reason.explain()
+    )))
+}
+
+/// The primary that answers cannot have what the session has seen.
+pub(crate) fn branch_lost(lost: BranchLost) -> DbErr {
+    DbErr::Query(RuntimeErr::Internal(lost.to_string()))
+}
+
+/// An error of acquiring a connection, as SeaORM gives it.
+pub(crate) fn acquire(error: sqlx::Error) -> DbErr {
+    match error {
+        sqlx::Error::PoolTimedOut => DbErr::ConnectionAcquire(ConnAcquireErr::Timeout),
+        sqlx::Error::PoolClosed => DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed),
+        error => DbErr::Conn(RuntimeErr::SqlxError(error.into())),
+    }
+}
+
+/// An error of a query, as SeaORM gives it.
+pub(crate) fn query(error: sqlx::Error) -> DbErr {
+    DbErr::Query(RuntimeErr::SqlxError(error.into()))
+}
+
+/// An error of an execution, as SeaORM gives it.
+pub(crate) fn exec(error: sqlx::Error) -> DbErr {
+    DbErr::Exec(RuntimeErr::SqlxError(error.into()))
+}
+
+/// sqlx's error inside SeaORM's, if that is what it is.
+pub(crate) fn driver(error: &DbErr) -> Option<&sqlx::Error> {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(e)) | DbErr::Exec(RuntimeErr::SqlxError(e)) | DbErr::Query(RuntimeErr::SqlxError(e)) => {
+            Some(e)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the error leaves it open whether the server did what it was asked: the link broke, or the server
+/// process was ended, before an answer came.
+pub(crate) fn leaves_in_doubt(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(error) => {
+            error.code().is_some_and(|c| ReplicaError::of(&c) == ReplicaError::NodeGone)
+        }
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
+        _ => false,
+    }
+}

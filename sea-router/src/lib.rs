@@ -1,0 +1,61 @@
+//! A SeaORM connection that sends writes to the PostgreSQL primary and reads to replicas proven fresh enough.
+//!
+//! Swap [`sea_orm::DatabaseConnection`] for [`RoutingConnection`], say at each read how fresh it must be, and keep the
+//! rest of the application:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use sea_orm::{ConnectionTrait, DbErr, Statement};
+//! use sea_router::RoutingConnection;
+//!
+//! // Repository code stays as it is.
+//! async fn rides(db: &impl ConnectionTrait) -> Result<usize, DbErr> {
+//!     let all = Statement::from_string(db.get_database_backend(), "SELECT id FROM ride");
+//!     Ok(db.query_all_raw(all).await?.len())
+//! }
+//!
+//! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+//! let db = RoutingConnection::builder("postgres://app@primary/shop")
+//!     .replica("postgres://app@replica/shop")
+//!     .connect()
+//!     .await?;
+//! let request = db.new_session();
+//! rides(&request.must_see_my_write()).await?; // everything this session wrote or saw
+//! rides(&request.seconds_stale(Duration::from_secs(2))).await?; // everything older than two seconds
+//! rides(&request.eventual()).await?; // some committed state
+//! rides(&request).await?; // not annotated: the primary
+//! # Ok(()) }
+//! ```
+//!
+//! What each class promises, and what not, stands at [`ReadClass`]. How a session is carried between requests and
+//! processes: [`RoutingConnection::token`] and [`RoutingConnection::resume`].
+//!
+//! # Features
+//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted.
+
+mod builder;
+mod clock;
+mod connection;
+mod doubt;
+mod error;
+mod fetch;
+mod finish;
+mod node;
+mod openings;
+mod routing;
+mod session;
+mod stream;
+mod traits;
+mod transaction;
+mod watch;
+
+pub use builder::{Builder, Misrouted};
+pub use connection::RoutingConnection;
+pub use error::Error;
+pub use read_router::{
+    BranchLost, ClassName, Config, Fallback, NodeId, NodeStats, PrimaryReason, ReadClass, ReadOptions, Served, Standing,
+    Stats, Token, Topology,
+};
+pub use stream::RoutedStream;
+pub use transaction::{RoutedTransaction, RoutedTransactionStream};

@@ -1,0 +1,211 @@
+//! Whose connection a pool hands out, and since when it has been open.
+//!
+//! A read may trust an observation of a server only on a connection that was open before the server was asked,
+//! and a write's token lies on the branch of the write's own connection. sqlx keeps no such notes with a
+//! connection: it shows its age alone, and that only inside the pool's hooks. So each pool logs its openings here,
+//! and a connection that comes back from the idle queue is found again by its age; where the log is not clear,
+//! the connection itself is asked.
+
+use std::{
+    cell::Cell,
+    future::Future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use read_router::{Greeting, Opened, Time, UnexpectedAnswer, probe};
+use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata};
+
+use crate::clock;
+
+tokio::task_local! {
+    /// Filled by the pool's hooks while a connection is acquired inside [`acquiring`]. The one task-local there
+    /// is: sqlx gives its hooks no other way to say something to the one who acquires.
+    static ACQUIRED: Cell<Acquired>;
+    /// Set with it, for those who may go away while they acquire.
+    static ARRIVED: Arc<AtomicBool>;
+}
+
+/// What is known of an acquired connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Acquired {
+    /// No hook has run yet.
+    #[default]
+    Nothing,
+    /// The server would not say whose connection it is.
+    Unknown,
+    /// Whose it is, and since when at the latest.
+    Known(Opened),
+}
+
+impl Acquired {
+    pub(crate) fn opened(self) -> Option<Opened> {
+        match self {
+            Self::Known(opened) => Some(opened),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+}
+
+/// Runs `acquire` and returns what the pool's hooks said of the connection that it acquired.
+pub(crate) async fn acquiring<T>(acquire: impl Future<Output = T>) -> (T, Acquired) {
+    let scoped = async {
+        let out = acquire.await;
+        (out, ACQUIRED.with(Cell::get))
+    };
+    ACQUIRED.scope(Cell::new(Acquired::Nothing), scoped).await
+}
+
+/// The same, and sets `arrived` as soon as there is a connection.
+pub(crate) async fn acquiring_until<T>(arrived: Arc<AtomicBool>, acquire: impl Future<Output = T>) -> (T, Acquired) {
+    ARRIVED.scope(arrived, acquiring(acquire)).await
+}
+
+fn tell(acquired: Acquired) {
+    // Outside of `acquiring`, as when the pool opens connections ahead, nobody asks.
+    let _ = ACQUIRED.try_with(|cell| cell.set(acquired));
+    let _ = ARRIVED.try_with(|arrived| arrived.store(true, Ordering::Release));
+}
+
+/// The connections that one pool has opened.
+#[derive(Debug, Default)]
+pub(crate) struct Openings {
+    log: Mutex<Vec<Entry>>,
+    /// One opening at a time is logged, so that the entries lie apart.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The connection was logged at this moment and became a member of the pool right after.
+    logged_at: Time,
+    greeting: Option<Greeting>,
+}
+
+/// Entries lie at least this far apart, so that an age points at one of them.
+const APART: Duration = Duration::from_millis(2);
+/// A task may be held up this long between logging a connection and handing it to the pool.
+const HELD_UP: Duration = Duration::from_millis(50);
+/// More than the connections of any pool.
+const KEPT: usize = 4096;
+
+impl Openings {
+    /// To be run last when a connection has been opened.
+    pub(crate) async fn opened(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let greeting = greet(connection).await?;
+        let turn = self.turn.lock().await;
+        let last = self.with_log(|log| log.last().map(|entry| entry.logged_at));
+        if let Some(wait) = last.map(|last| APART.saturating_sub(clock::now().since(last))).filter(|w| !w.is_zero()) {
+            tokio::time::sleep(wait).await;
+        }
+        let logged_at = self.with_log(|log| {
+            let logged_at = clock::now();
+            if log.len() >= KEPT {
+                log.drain(..KEPT / 2);
+            }
+            log.push(Entry { logged_at, greeting });
+            logged_at
+        });
+        drop(turn);
+        tell(match greeting {
+            Some(greeting) => Acquired::Known(Opened { at: logged_at, greeting }),
+            None => Acquired::Unknown,
+        });
+        Ok(())
+    }
+
+    /// To be run when an idle connection is about to be handed out. With `needs_branch` a connection that had
+    /// none when it was opened, since its server was a standby, is asked again: it may have been promoted.
+    pub(crate) async fn acquired(
+        &self,
+        connection: &mut PgConnection,
+        meta: &PoolConnectionMetadata,
+        needs_branch: bool,
+    ) -> Result<Acquired, sqlx::Error> {
+        let born = clock::now().before(meta.age);
+        let settled = self.find(born).filter(|found| !needs_branch || found.is_none_or(|g| g.branch.is_some()));
+        let acquired = match settled {
+            Some(Some(greeting)) => Acquired::Known(Opened { at: born, greeting }),
+            Some(None) => Acquired::Unknown,
+            None => match greet(connection).await? {
+                Some(greeting) => {
+                    self.note(born, greeting);
+                    Acquired::Known(Opened { at: born, greeting })
+                }
+                None => Acquired::Unknown,
+            },
+        };
+        tell(acquired);
+        Ok(acquired)
+    }
+
+    /// The greeting of the connection born at `born`; `None` if the log does not settle it.
+    fn find(&self, born: Time) -> Option<Option<Greeting>> {
+        self.with_log(|log| {
+            let end = log.partition_point(|entry| entry.logged_at <= born);
+            let start = log[..end].partition_point(|entry| entry.logged_at < born.before(HELD_UP));
+            let (nearest, others) = log[start..end].split_last()?;
+            let side = |entry: &Entry| entry.greeting.map(|g| (g.instance, g.branch));
+            let settled = others.iter().all(|other| side(other) == side(nearest));
+            settled.then_some(nearest.greeting)
+        })
+    }
+
+    /// The connection born at `born` has said whose it is.
+    fn note(&self, born: Time, greeting: Greeting) {
+        self.with_log(|log| {
+            log.retain(|entry| entry.greeting.is_none_or(|g| g.backend != greeting.backend));
+            let at = log.partition_point(|entry| entry.logged_at <= born);
+            log.insert(at, Entry { logged_at: born, greeting: Some(greeting) });
+        });
+    }
+
+    fn with_log<T>(&self, f: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
+        // A panic while it is held leaves a log that is at worst unclear, and unclear is asked again.
+        f(&mut self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// Asks a connection whose it is; `None` if the server refuses to say or says something unexpected.
+pub(crate) async fn greet(connection: &mut PgConnection) -> Result<Option<Greeting>, sqlx::Error> {
+    match greeting(connection).await {
+        Ok(greeting) => Ok(Some(greeting)),
+        Err(sqlx::Error::Database(error)) => {
+            tracing::warn!(target: "read_router::monitor", code = ?error.code(), "a server refused to say which one it is; connections to it prove nothing");
+            Ok(None)
+        }
+        Err(sqlx::Error::Decode(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks a connection whose it is.
+pub(crate) async fn greeting(connection: &mut PgConnection) -> Result<Greeting, sqlx::Error> {
+    let row = sqlx::raw_sql(probe::GREETING).fetch_one(connection).await?;
+    let mut columns = [None; 9];
+    for (index, column) in columns.iter_mut().enumerate() {
+        *column = row.try_get::<Option<&str>, _>(index)?;
+    }
+    Greeting::read(columns).map_err(unexpected)
+}
+
+/// Asks a server where it is.
+pub(crate) async fn position(connection: &mut PgConnection) -> Result<read_router::Answer, sqlx::Error> {
+    let rows = sqlx::raw_sql(probe::PROBE).fetch_all(connection).await?;
+    let [first, second] = rows.as_slice() else {
+        return Err(sqlx::Error::Protocol(format!("the probe was answered by {} rows in place of two", rows.len())));
+    };
+    let pair = |row: &'_ sqlx::postgres::PgRow| -> Result<[Option<String>; 2], sqlx::Error> {
+        Ok([row.try_get(0)?, row.try_get(1)?])
+    };
+    let (first, second) = (pair(first)?, pair(second)?);
+    read_router::Answer::read([first[0].as_deref(), first[1].as_deref()], [second[0].as_deref(), second[1].as_deref()])
+        .map_err(unexpected)
+}
+
+fn unexpected(error: UnexpectedAnswer) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}

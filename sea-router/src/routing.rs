@@ -1,0 +1,439 @@
+//! How one call finds its server, and what happens when the server disappoints.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use read_router::{
+    Ask, Branch, BranchLost, Fallback, Need, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, Role,
+    Route, Served, Time, connection_trusts, events, select,
+};
+use sea_orm::{DbErr, RuntimeErr, Statement, error::ConnAcquireErr};
+
+use crate::{
+    Misrouted, RoutingConnection, clock,
+    connection::View,
+    doubt, error,
+    fetch::Fetch,
+    finish::finish,
+    node::Checked,
+    openings,
+    session::report,
+    watch::Watch,
+};
+
+/// A read on its way.
+pub(crate) struct Call {
+    pub(crate) options: ReadOptions,
+    pub(crate) started: Time,
+    pub(crate) exclude: Option<NodeId>,
+    pub(crate) waited: Duration,
+}
+
+/// Where a call goes now.
+pub(crate) enum Chosen {
+    Replica(NodeId, Proof),
+    Primary(PrimaryReason),
+    Refused(PrimaryReason),
+}
+
+/// Why the chosen replica did not serve a read.
+pub(crate) enum Missed {
+    /// The connection is younger than the proof, and its own sample did not renew it.
+    Unproven,
+    /// The node is going down or too busy, or the read fell to a conflict with replay.
+    Elsewhere(DbErr),
+    /// The replica refused the statement as a write.
+    Misrouted(DbErr),
+    /// The statement is at fault.
+    Statement(DbErr),
+}
+
+impl Call {
+    pub(crate) fn new(options: ReadOptions) -> Self {
+        Self { options, started: clock::now(), exclude: None, waited: Duration::ZERO }
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.options.class() == ReadClass::MustSeeMyWrite
+    }
+
+    /// The end of the wait budget.
+    pub(crate) fn until(&self, watch: &Watch) -> Time {
+        self.started + self.options.budget(&watch.config)
+    }
+
+    /// The time limit of the read on a replica.
+    pub(crate) fn limit(&self, watch: &Watch) -> Option<Duration> {
+        match self.options.class() {
+            ReadClass::Eventual => None,
+            ReadClass::MustSeeMyWrite | ReadClass::SecondsStale(_) => Some(watch.config.replica_read_timeout),
+        }
+    }
+
+    /// Whether what was proven of the node holds for this connection, at this moment.
+    pub(crate) fn trusts(&self, checked: Option<read_router::Opened>, proof: &Proof) -> bool {
+        let Some(opened) = checked else { return false };
+        let same_server = opened.greeting.instance == proof.instance;
+        match self.options.class() {
+            _ if proof.is_primary => same_server,
+            ReadClass::Eventual => same_server,
+            _ => connection_trusts(opened.at, opened.greeting.instance, proof.instance, proof.sent_at),
+        }
+    }
+
+    /// Whether the bound, which counts up to the sending of the read, still holds after a wait for the pool.
+    pub(crate) fn is_still_fresh(&self, proof: &Proof) -> bool {
+        match self.options.class() {
+            ReadClass::SecondsStale(bound) if !proof.is_primary => {
+                proof.covered.is_some_and(|covered| clock::now().since(covered) <= bound)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl RoutingConnection {
+    /// Runs a statement that may return rows on the server where it belongs.
+    pub(crate) async fn query<F: Fetch>(&self, statement: Statement) -> Result<F::Out, DbErr> {
+        if !self.inner.watch.kinds.kind(&statement.sql).is_read() {
+            return self.write::<F>(statement, PrimaryReason::NotARead).await;
+        }
+        match self.view {
+            View::Unannotated => self.read_on_primary::<F>(&statement, None, PrimaryReason::Unannotated).await,
+            View::Primary => self.read_on_primary::<F>(&statement, None, PrimaryReason::Asked).await,
+            View::Read(options) => self.read_on_any::<F>(statement, options).await,
+        }
+    }
+
+    /// Runs a statement on the primary, to its end even if the caller goes away.
+    pub(crate) async fn write<F: Fetch>(&self, statement: Statement, reason: PrimaryReason) -> Result<F::Out, DbErr> {
+        let class = self.view.class();
+        self.count_primary(class, reason, Duration::ZERO);
+        let Checked { mut connection, opened } = self.inner.primary().acquire().await?;
+        let write = self.session.with(read_router::Session::write_sent);
+        let (session, watch, inner) = (self.session.clone(), self.inner.watch.clone(), self.inner.downgrade());
+        let work = async move {
+            let out = F::fetch(&statement, &mut connection).await;
+            match &out {
+                Err(error) if error::leaves_in_doubt(error) => doubt::settle_later(inner, session, write, opened),
+                _ => session.acknowledged(&watch, write, opened),
+            }
+            out.map_err(F::error)
+        };
+        let session = self.session.clone();
+        let abandoned = move || {
+            session.with(|session| session.in_doubt(write));
+            true
+        };
+        finish(work, abandoned).await
+    }
+
+    async fn read_on_any<F: Fetch>(&self, statement: Statement, options: ReadOptions) -> Result<F::Out, DbErr> {
+        let mut call = Call::new(options);
+        let attempt = ReadOnce::<F> { statement: &statement, shape: PhantomData };
+        match self.serve(&mut call, &attempt).await? {
+            Outcome::Served(out) => Ok(out),
+            Outcome::Misrouted(reason) => self.write::<F>(statement, reason).await,
+            Outcome::Primary(reason) => self.read_on_primary::<F>(&statement, Some(&call), reason).await,
+        }
+    }
+
+    /// Goes from server to server until one has served the call or the primary must: to another replica and then to the
+    /// primary, once each.
+    pub(crate) async fn serve<A: Attempt>(&self, call: &mut Call, attempt: &A) -> Result<Outcome<A::Out>, DbErr> {
+        let watch = &self.inner.watch;
+        let may_fall_back = call.options.fallback() == Fallback::Primary;
+        let mut failure = None;
+        loop {
+            let (node, proof) = match self.choose(call).await {
+                Chosen::Replica(node, proof) => (node, proof),
+                Chosen::Primary(_) if failure.is_some() => return Ok(Outcome::Primary(PrimaryReason::ReplicaFailed)),
+                Chosen::Primary(reason) => return Ok(Outcome::Primary(reason)),
+                Chosen::Refused(reason) => return Err(failure.unwrap_or_else(|| self.refuse(call, reason))),
+            };
+            let busy = Busy::begin(watch, node);
+            match attempt.attempt(self, call, node, &proof, busy).await {
+                Ok(out) => return Ok(Outcome::Served(out)),
+                Err(Missed::Statement(error)) => return Err(error),
+                Err(Missed::Misrouted(error)) => {
+                    let repeat = self.inner.misrouted == Misrouted::Repeat;
+                    watch.counters.misrouted();
+                    events::misrouted(node, repeat);
+                    return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
+                }
+                Err(Missed::Unproven) if clock::now() < call.until(watch) => {
+                    watch.changed(Ask::All, call.started, call.until(watch)).await;
+                }
+                Err(Missed::Unproven) if may_fall_back => return Ok(Outcome::Primary(PrimaryReason::Behind)),
+                Err(Missed::Unproven) => return Err(self.refuse(call, PrimaryReason::Behind)),
+                Err(Missed::Elsewhere(error)) => {
+                    if call.exclude.replace(node).is_some() {
+                        return if may_fall_back { Ok(Outcome::Primary(PrimaryReason::ReplicaFailed)) } else { Err(error) };
+                    }
+                    failure = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Chooses a server, waiting for observations within the budget where they may help.
+    pub(crate) async fn choose(&self, call: &mut Call) -> Chosen {
+        let watch = &self.inner.watch;
+        // What the session must see is what it has seen when the call comes; while this call waits, others of the
+        // session go on.
+        let (mut route, waiting) = self.session.with(|session| {
+            let topology = watch.topology();
+            session.resolve(&topology);
+            let route = select(&topology, &self.need(call, session), clock::now(), rand::random());
+            let waiting = matches!(route, Route::Wait { .. }).then(|| session.clone());
+            (route, waiting)
+        });
+        if let Some(mut session) = waiting {
+            while let Route::Wait { until, ask } = route {
+                watch.changed(ask, call.started, until).await;
+                let topology = watch.topology();
+                session.resolve(&topology);
+                route = select(&topology, &self.need(call, &session), clock::now(), rand::random());
+            }
+            call.waited = clock::now().since(call.started);
+            watch.counters.waited(call.waited);
+        }
+        match route {
+            Route::Replica(node, proof) => Chosen::Replica(node, proof),
+            Route::Primary(reason) => Chosen::Primary(reason),
+            Route::Refused(reason) => Chosen::Refused(reason),
+            Route::Wait { .. } => Chosen::Primary(PrimaryReason::Unresolved),
+        }
+    }
+
+    fn need<'a>(&'a self, call: &Call, session: &'a read_router::Session) -> Need<'a> {
+        Need {
+            read: call.options,
+            session,
+            started: call.started,
+            exclude: call.exclude,
+            in_flight: &self.inner.watch.in_flight,
+            config: &self.inner.watch.config,
+        }
+    }
+
+    /// A read on a replica is done.
+    pub(crate) fn count_replica(&self, call: &Call, node: NodeId, proof: &Proof) -> Served {
+        let class = call.options.class();
+        self.inner.watch.counters.replica(Some(class), node);
+        events::to_replica(class, node, proof.covered.map(|covered| clock::now().since(covered)));
+        Served::by_replica(node, class, call.waited)
+    }
+
+    /// A connection of the node for which the proof holds.
+    pub(crate) async fn acquire_proven(&self, call: &Call, node: NodeId, proof: &Proof) -> Result<Checked, Missed> {
+        let watch = &self.inner.watch;
+        let Some(server) = self.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
+        let mut checked = tokio::select! {
+            biased;
+            acquired = server.acquire() => acquired.map_err(|error| self.elsewhere(node, "no connection", error))?,
+            () = watch.down(node) => {
+                let error = DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed);
+                return Err(self.elsewhere(node, "down", error));
+            }
+        };
+        if !call.trusts(checked.opened, proof) && !self.renews(&mut checked, node, proof).await? {
+            return Err(Missed::Unproven);
+        }
+        if call.is_still_fresh(proof) { Ok(checked) } else { Err(Missed::Unproven) }
+    }
+
+    /// Whether a sample on the connection itself shows at least what the proof says of the node.
+    async fn renews(&self, checked: &mut Checked, node: NodeId, proof: &Proof) -> Result<bool, Missed> {
+        let watch = &self.inner.watch;
+        let Some(opened) = checked.opened.filter(|_| !proof.same_life && !proof.is_primary) else { return Ok(false) };
+        watch.counters.own_sample();
+        let sample = tokio::time::timeout(watch.config.probe_timeout, openings::position(&mut checked.connection)).await;
+        let Ok(Ok(answer)) = sample else {
+            checked.connection.close_on_drop();
+            let error = DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed);
+            return Err(self.elsewhere(node, "no answer", error));
+        };
+        let system = opened.greeting.instance.system;
+        let branch = answer.timeline.map(|timeline| Branch { system, timeline });
+        Ok(answer.role == Role::Replica && branch.is_some() && branch == proof.branch && answer.lsn >= proof.lsn)
+    }
+
+    /// What an error of a read on a replica means; one that is not the driver's is the statement's.
+    pub(crate) fn missed(&self, node: NodeId, error: DbErr) -> Missed {
+        match error::driver(&error).map_or(ReplicaError::Statement, replica_error) {
+            ReplicaError::Statement => Missed::Statement(error),
+            ReplicaError::Misrouted => Missed::Misrouted(error),
+            ReplicaError::Elsewhere => self.elsewhere(node, "conflict or overload", error),
+            ReplicaError::NodeGone => {
+                self.inner.watch.read_failed(node);
+                self.elsewhere(node, "connection lost", error)
+            }
+        }
+    }
+
+    /// The time limit of a read on a replica passed.
+    pub(crate) fn too_slow(&self, node: NodeId) -> Missed {
+        let text = "a read on a replica took longer than replica_read_timeout".to_owned();
+        self.elsewhere(node, "time limit", DbErr::Query(RuntimeErr::Internal(text)))
+    }
+
+    pub(crate) fn elsewhere(&self, node: NodeId, cause: &'static str, error: DbErr) -> Missed {
+        self.inner.watch.counters.replica_failed();
+        events::replica_failed(node, cause);
+        Missed::Elsewhere(error)
+    }
+
+    /// Reads on the primary: a contact that may show any commit.
+    async fn read_on_primary<F: Fetch>(
+        &self,
+        statement: &Statement,
+        call: Option<&Call>,
+        reason: PrimaryReason,
+    ) -> Result<F::Out, DbErr> {
+        let (mut checked, reason) = self.acquire_primary(call, reason).await?;
+        self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
+        let out = F::fetch(statement, &mut checked.connection).await;
+        self.session.contact(&self.inner.watch, checked.opened.and_then(|o| o.greeting.branch));
+        out.map_err(F::error)
+    }
+
+    /// A connection of the primary. A strict read's must not be to the old primary; what a failover may have lost is
+    /// reported, or refused where the caller wants no fallback.
+    pub(crate) async fn acquire_primary(
+        &self,
+        call: Option<&Call>,
+        reason: PrimaryReason,
+    ) -> Result<(Checked, PrimaryReason), DbErr> {
+        let primary = self.inner.primary();
+        let mut checked = primary.acquire().await?;
+        let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((checked, reason)) };
+        let mut admitted = self.admits(&checked);
+        if matches!(admitted, Err(BranchLost::OldPrimary { .. })) {
+            // The name may point elsewhere by now.
+            let _ = checked.connection.close().await;
+            checked = primary.acquire().await?;
+            admitted = self.admits(&checked);
+        }
+        match admitted {
+            Ok(()) => Ok((checked, reason)),
+            Err(lost @ (BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })) if call.options.fallback() == Fallback::Primary => {
+                report(&self.inner.watch, Some(lost));
+                Ok((checked, PrimaryReason::BranchLost))
+            }
+            Err(lost) => {
+                report(&self.inner.watch, Some(lost));
+                Err(error::branch_lost(lost))
+            }
+        }
+    }
+
+    fn admits(&self, checked: &Checked) -> Result<(), BranchLost> {
+        match checked.opened.and_then(|opened| opened.greeting.branch) {
+            Some(branch) => self.session.with(|session| session.admits(&self.inner.watch.topology(), branch)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn refuse(&self, call: &Call, reason: PrimaryReason) -> DbErr {
+        self.inner.watch.counters.refused();
+        events::refused(Some(call.options.class()), reason);
+        error::refused(reason)
+    }
+
+    pub(crate) fn count_primary(&self, class: Option<ReadClass>, reason: PrimaryReason, waited: Duration) {
+        self.inner.watch.counters.primary(class, reason);
+        events::to_primary(class, reason);
+        self.session.served(Served::by_primary(class, reason, waited));
+    }
+}
+
+/// One way of being served by a replica.
+pub(crate) trait Attempt: Sync {
+    /// What the caller gets.
+    type Out: Send;
+
+    fn attempt(
+        &self,
+        routing: &RoutingConnection,
+        call: &Call,
+        node: NodeId,
+        proof: &Proof,
+        busy: Busy,
+    ) -> impl Future<Output = Result<Self::Out, Missed>> + Send;
+}
+
+/// How a call ended among the replicas.
+pub(crate) enum Outcome<T> {
+    Served(T),
+    /// The primary is to serve it.
+    Primary(PrimaryReason),
+    /// The primary is to run it as a write.
+    Misrouted(PrimaryReason),
+}
+
+struct ReadOnce<'a, F> {
+    statement: &'a Statement,
+    shape: PhantomData<F>,
+}
+
+impl<F: Fetch> Attempt for ReadOnce<'_, F> {
+    type Out = F::Out;
+
+    async fn attempt(
+        &self,
+        routing: &RoutingConnection,
+        call: &Call,
+        node: NodeId,
+        proof: &Proof,
+        _busy: Busy,
+    ) -> Result<F::Out, Missed> {
+        let watch = &routing.inner.watch;
+        let mut checked = routing.acquire_proven(call, node, proof).await?;
+        let work = F::fetch(self.statement, &mut checked.connection);
+        let out = match call.limit(watch) {
+            None => work.await,
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                Ok(out) => out,
+                Err(_) => {
+                    // The server goes on with it: until it is done the connection is of no use.
+                    checked.connection.close_on_drop();
+                    return Err(routing.too_slow(node));
+                }
+            },
+        };
+        let out = out.map_err(|error| routing.missed(node, F::error(error)))?;
+        let served = routing.count_replica(call, node, proof);
+        routing.session.read_done(watch, node, proof, served);
+        Ok(out)
+    }
+}
+
+/// What a driver's error on a replica means.
+pub(crate) fn replica_error(error: &sqlx::Error) -> ReplicaError {
+    match error {
+        sqlx::Error::Database(error) => error.code().map_or(ReplicaError::Statement, |code| ReplicaError::of(&code)),
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            ReplicaError::NodeGone
+        }
+        _ => ReplicaError::Statement,
+    }
+}
+
+/// Counts a read as under way on a node for as long as it lives.
+pub(crate) struct Busy {
+    watch: Arc<Watch>,
+    node: NodeId,
+}
+
+impl Busy {
+    pub(crate) fn begin(watch: &Arc<Watch>, node: NodeId) -> Self {
+        watch.in_flight.begin(node);
+        Self { watch: watch.clone(), node }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.watch.in_flight.end(self.node);
+    }
+}

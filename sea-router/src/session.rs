@@ -1,0 +1,95 @@
+//! A session shared by the clones that hold it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use read_router::{Branch, BranchLost, NodeId, Opened, Proof, Served, Session, WriteId, events};
+
+use crate::{clock, watch::Watch};
+
+/// One session; clones are the same session.
+#[derive(Clone)]
+pub(crate) struct SharedSession {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    session: Session,
+    last: Option<Served>,
+}
+
+impl SharedSession {
+    pub(crate) fn new(session: Session) -> Self {
+        Self { state: Arc::new(Mutex::new(State { session, last: None })) }
+    }
+
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Session) -> T) -> T {
+        f(&mut self.lock().session)
+    }
+
+    pub(crate) fn last(&self) -> Option<Served> {
+        self.lock().last
+    }
+
+    pub(crate) fn served(&self, served: Served) {
+        self.lock().last = Some(served);
+    }
+
+    /// A contact with the primary ended now.
+    pub(crate) fn contact(&self, watch: &Watch, branch: Option<Branch>) {
+        let at = clock::now();
+        let lost = self.with(|session| match branch {
+            Some(branch) => session.contact(branch, at, &watch.topology()),
+            None => {
+                session.forget();
+                None
+            }
+        });
+        report(watch, lost);
+    }
+
+    /// The server is done with a write.
+    pub(crate) fn acknowledged(&self, watch: &Watch, write: WriteId, opened: Option<Opened>) {
+        let at = clock::now();
+        let lost = self.with(|session| match opened.and_then(|o| o.greeting.branch) {
+            Some(branch) => session.acknowledged(write, branch, at, &watch.topology()),
+            None => {
+                session.unsent(write);
+                session.forget();
+                None
+            }
+        });
+        report(watch, lost);
+    }
+
+    /// A read on a replica ended now, and what node served it.
+    pub(crate) fn read_done(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
+        let at = clock::now();
+        let topology = watch.topology();
+        let lost = {
+            let mut state = self.lock();
+            state.last = Some(served);
+            match proof.branch {
+                Some(branch) if proof.is_primary => state.session.contact(branch, at, &topology),
+                branch => {
+                    state.session.read_done(node, proof.epoch, branch, at, &topology);
+                    None
+                }
+            }
+        };
+        report(watch, lost);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that is done under the lock panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells of what a session may have lost.
+pub(crate) fn report(watch: &Watch, lost: Option<BranchLost>) {
+    if let Some(lost) = lost {
+        watch.counters.branch_lost();
+        events::branch_lost(&lost);
+    }
+}

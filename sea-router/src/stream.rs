@@ -1,0 +1,212 @@
+//! Rows one by one, with the session kept in step.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{Stream, StreamExt};
+use read_router::{Branch, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, WriteId};
+use sea_orm::{DbErr, QueryResult, QueryStream, Statement};
+
+use crate::{
+    RoutingConnection,
+    connection::Inner,
+    doubt, error,
+    routing::{Attempt, Busy, Call, Missed, Outcome},
+    session::SharedSession,
+    watch::Watch,
+};
+
+/// The rows of a statement that a [`RoutingConnection`](crate::RoutingConnection) streams.
+///
+/// It holds its connection until it ends or is dropped. A stream of a statement that may write, if it is dropped
+/// early, is read to its end in the background, as the pool would do: until then the session counts the write as
+/// in doubt.
+pub struct RoutedStream {
+    rows: Option<QueryStream>,
+    first: Option<Option<Result<QueryResult, DbErr>>>,
+    source: Source,
+}
+
+/// Where the rows come from and what the session must hear of them.
+pub(crate) enum Source {
+    Replica { session: SharedSession, watch: Arc<Watch>, node: NodeId, proof: Proof, served: Served, _busy: Busy },
+    PrimaryRead { session: SharedSession, watch: Arc<Watch>, branch: Option<Branch>, shown: bool },
+    Write { session: SharedSession, watch: Arc<Watch>, inner: Weak<Inner>, write: WriteId, opened: Option<Opened> },
+    Ended,
+}
+
+impl RoutedStream {
+    /// The stream whose first item, or end, has been taken from it already.
+    pub(crate) fn begun(rows: QueryStream, first: Option<Result<QueryResult, DbErr>>, source: Source) -> Self {
+        source.seen();
+        Self { rows: Some(rows), first: Some(first), source }
+    }
+
+    pub(crate) fn new(rows: QueryStream, source: Source) -> Self {
+        Self { rows: Some(rows), first: None, source }
+    }
+}
+
+impl RoutingConnection {
+    pub(crate) async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
+        let mut call = Call::new(options);
+        match self.serve(&mut call, &StreamOnce { statement: &statement }).await? {
+            Outcome::Served(stream) => Ok(stream),
+            Outcome::Misrouted(reason) => self.stream_write(statement, reason).await,
+            Outcome::Primary(reason) => self.stream_from_primary(statement, Some(&call), reason).await,
+        }
+    }
+
+    pub(crate) async fn stream_from_primary(
+        &self,
+        statement: Statement,
+        call: Option<&Call>,
+        reason: PrimaryReason,
+    ) -> Result<RoutedStream, DbErr> {
+        let (checked, reason) = self.acquire_primary(call, reason).await?;
+        self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
+        let branch = checked.opened.and_then(|opened| opened.greeting.branch);
+        let source = Source::PrimaryRead { session: self.session.clone(), watch: self.inner.watch.clone(), branch, shown: false };
+        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
+    }
+
+    pub(crate) async fn stream_write(
+        &self,
+        statement: Statement,
+        reason: PrimaryReason,
+    ) -> Result<RoutedStream, DbErr> {
+        self.count_primary(self.view.class(), reason, Duration::ZERO);
+        let checked = self.inner.primary().acquire().await?;
+        let source = Source::Write {
+            write: self.session.with(read_router::Session::write_sent),
+            session: self.session.clone(),
+            watch: self.inner.watch.clone(),
+            inner: self.inner.downgrade(),
+            opened: checked.opened,
+        };
+        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
+    }
+}
+
+struct StreamOnce<'a> {
+    statement: &'a Statement,
+}
+
+impl Attempt for StreamOnce<'_> {
+    type Out = RoutedStream;
+
+    /// The first row is taken before the stream is handed out: up to there another server can still serve it.
+    async fn attempt(
+        &self,
+        routing: &RoutingConnection,
+        call: &Call,
+        node: NodeId,
+        proof: &Proof,
+        busy: Busy,
+    ) -> Result<RoutedStream, Missed> {
+        let watch = &routing.inner.watch;
+        let checked = routing.acquire_proven(call, node, proof).await?;
+        let mut rows = QueryStream::from((checked.connection, self.statement.clone(), None));
+        let first = match call.limit(watch) {
+            None => rows.next().await,
+            Some(limit) => match tokio::time::timeout(limit, rows.next()).await {
+                Ok(first) => first,
+                Err(_) => return Err(routing.too_slow(node)),
+            },
+        };
+        let first = match first {
+            Some(Err(error)) => match routing.missed(node, error) {
+                Missed::Statement(error) => Some(Err(error)),
+                missed => return Err(missed),
+            },
+            row => row,
+        };
+        let served = routing.count_replica(call, node, proof);
+        let (session, watch) = (routing.session.clone(), watch.clone());
+        let source = Source::Replica { session, watch, node, proof: *proof, served, _busy: busy };
+        Ok(RoutedStream::begun(rows, first, source))
+    }
+}
+
+impl Source {
+    /// Rows have been shown: their snapshot lies before this moment.
+    fn seen(&self) {
+        match self {
+            Self::Replica { session, watch, node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
+            Self::PrimaryRead { session, watch, branch, .. } => session.contact(watch, *branch),
+            Self::Write { .. } | Self::Ended => {}
+        }
+    }
+
+    /// A row is shown; before the first one nothing was. A replica's was noted when the stream began.
+    fn first_row(&mut self) {
+        if let Self::PrimaryRead { shown: shown @ false, .. } = self {
+            *shown = true;
+            self.seen();
+        }
+    }
+
+    /// The server is done with the statement.
+    fn ended(&mut self, error: Option<&DbErr>) {
+        self.seen();
+        if let Self::Write { session, watch, inner, write, opened } = std::mem::replace(self, Self::Ended) {
+            match error.and_then(error::driver) {
+                Some(error) if error::leaves_in_doubt(error) => doubt::settle_later(inner, session, write, opened),
+                _ => session.acknowledged(&watch, write, opened),
+            }
+        }
+    }
+}
+
+impl Stream for RoutedStream {
+    type Item = Result<QueryResult, DbErr>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let item = match (this.first.take(), &mut this.rows) {
+            (Some(first), _) => first,
+            (None, Some(rows)) => match Pin::new(rows).poll_next(context) {
+                Poll::Ready(item) => item,
+                Poll::Pending => return Poll::Pending,
+            },
+            (None, None) => None,
+        };
+        match &item {
+            Some(Ok(_)) => this.source.first_row(),
+            Some(Err(error)) => this.source.ended(Some(error)),
+            None => {
+                this.source.ended(None);
+                this.rows = None;
+            }
+        }
+        Poll::Ready(item)
+    }
+}
+
+impl Drop for RoutedStream {
+    fn drop(&mut self) {
+        let Source::Write { session, write, .. } = &self.source else { return self.source.ended(None) };
+        session.with(|session| session.in_doubt(*write));
+        let Some(mut rows) = self.rows.take() else { return };
+        let mut source = std::mem::replace(&mut self.source, Source::Ended);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let mut failed = None;
+                while let Some(row) = rows.next().await {
+                    failed = row.err();
+                }
+                source.ended(failed.as_ref());
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for RoutedStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RoutedStream")
+    }
+}

@@ -1,0 +1,430 @@
+//! Transactions, whole on one server.
+
+use std::{
+    fmt,
+    future::Future,
+    ops::Deref,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::Stream;
+use read_router::{
+    BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token,
+};
+use sea_orm::{
+    AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
+    Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
+    TransactionTrait,
+};
+
+use crate::{
+    RoutingConnection,
+    connection::View,
+    doubt, error,
+    finish::finish,
+    node::Node,
+    openings::{Acquired, acquiring_until},
+    routing::{Attempt, Busy, Call, Missed, Outcome},
+    session::report,
+};
+
+/// A transaction that runs whole on one server: on the primary, or, begun READ ONLY on a view with a class, on one
+/// replica proven good enough when it began.
+///
+/// Dropped without [`commit`](Self::commit) it is rolled back. It dereferences to SeaORM's own
+/// [`DatabaseTransaction`], for code that is bound to that type; a commit cannot go past the wrapper.
+pub struct RoutedTransaction {
+    /// Taken by commit and rollback only.
+    inner: Option<DatabaseTransaction>,
+    connection: RoutingConnection,
+    place: Place,
+    nested: bool,
+    /// Whether someone may run statements past us: reads of the session stay on the primary meanwhile.
+    given_out: AtomicBool,
+}
+
+/// The server that runs a transaction.
+#[derive(Clone)]
+enum Place {
+    Primary(Option<Opened>),
+    Replica { node: NodeId, proof: Proof, served: Served, _busy: Arc<Busy> },
+}
+
+impl RoutingConnection {
+    pub(crate) async fn begin_with(&self, options: TransactionOptions) -> Result<RoutedTransaction, DbErr> {
+        match self.view {
+            View::Read(read) if options.access_mode == Some(AccessMode::ReadOnly) => self.begin_read(options, read).await,
+            _ => {
+                self.count_primary(self.view.class(), PrimaryReason::Transaction, Duration::ZERO);
+                let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
+                Ok(self.transaction_of(inner, Place::Primary(opened)))
+            }
+        }
+    }
+
+    /// A read-only transaction of a class.
+    async fn begin_read(&self, options: TransactionOptions, read: ReadOptions) -> Result<RoutedTransaction, DbErr> {
+        let mut call = Call::new(read);
+        let outcome = if options.isolation_level != Some(IsolationLevel::Serializable) {
+            self.serve(&mut call, &BeginOnce { options }).await?
+        } else if read.fallback() == Fallback::Primary {
+            Outcome::Primary(PrimaryReason::Isolation)
+        } else {
+            return Err(self.refuse(&call, PrimaryReason::Isolation));
+        };
+        match outcome {
+            Outcome::Served(transaction) => Ok(transaction),
+            Outcome::Primary(reason) | Outcome::Misrouted(reason) => {
+                self.begin_read_on_primary(options, &call, reason).await
+            }
+        }
+    }
+
+    async fn begin_read_on_primary(
+        &self,
+        options: TransactionOptions,
+        call: &Call,
+        reason: PrimaryReason,
+    ) -> Result<RoutedTransaction, DbErr> {
+        let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
+        let branch = opened.and_then(|opened| opened.greeting.branch).filter(|_| call.is_strict());
+        let topology = self.topology();
+        let admitted = branch.map_or(Ok(()), |branch| self.session.with(|s| s.admits(&topology, branch)));
+        let reason = match admitted {
+            Ok(()) => reason,
+            Err(lost @ (BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })) if call.options.fallback() == Fallback::Primary => {
+                report(&self.inner.watch, Some(lost));
+                PrimaryReason::BranchLost
+            }
+            Err(lost) => {
+                report(&self.inner.watch, Some(lost));
+                inner.rollback().await?;
+                return Err(error::branch_lost(lost));
+            }
+        };
+        self.count_primary(Some(call.options.class()), reason, call.waited);
+        Ok(self.transaction_of(inner, Place::Primary(opened)))
+    }
+
+    fn transaction_of(&self, inner: DatabaseTransaction, place: Place) -> RoutedTransaction {
+        RoutedTransaction {
+            inner: Some(inner),
+            connection: self.clone(),
+            place,
+            nested: false,
+            given_out: AtomicBool::new(false),
+        }
+    }
+}
+
+struct BeginOnce {
+    options: TransactionOptions,
+}
+
+impl Attempt for BeginOnce {
+    type Out = RoutedTransaction;
+
+    /// The proof must be the monitor's, and the connection older than it: a sample inside of the transaction would take
+    /// the snapshot first.
+    async fn attempt(
+        &self,
+        routing: &RoutingConnection,
+        call: &Call,
+        node: NodeId,
+        proof: &Proof,
+        busy: Busy,
+    ) -> Result<RoutedTransaction, Missed> {
+        let Some(server) = routing.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
+        let limit = routing.inner.watch.config.replica_acquire_timeout;
+        let (inner, opened) = match begin_on(server, self.options, Some(limit)).await {
+            Ok(begun) => begun,
+            Err(error @ DbErr::ConnectionAcquire(_)) => return Err(routing.elsewhere(node, "no connection", error)),
+            Err(error) => return Err(routing.missed(node, error)),
+        };
+        if !call.trusts(opened, proof) || !call.is_still_fresh(proof) {
+            // Dropping it rolls it back.
+            return Err(Missed::Unproven);
+        }
+        let served = routing.count_replica(call, node, proof);
+        routing.session.served(served);
+        let place = Place::Replica { node, proof: *proof, served, _busy: Arc::new(busy) };
+        Ok(routing.transaction_of(inner, place))
+    }
+}
+
+/// Begins a transaction, and rolls it back in the background if the caller goes away once it has a connection: sqlx
+/// would return it to the pool with the transaction open.
+async fn begin_on(
+    node: &Node,
+    options: TransactionOptions,
+    limit: Option<Duration>,
+) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
+    let arrived = Arc::new(AtomicBool::new(false));
+    let database = node.database.clone();
+    let begin = acquiring_until(arrived.clone(), async move { database.begin_with_options(options).await });
+    let begin = finish(begin, move || arrived.load(Ordering::Acquire));
+    let (inner, acquired): (Result<_, DbErr>, Acquired) = match limit {
+        None => begin.await,
+        Some(limit) => match tokio::time::timeout(limit, begin).await {
+            Ok(begun) => begun,
+            Err(_) => return Err(error::acquire(sqlx::Error::PoolTimedOut)),
+        },
+    };
+    Ok((inner?, acquired.opened()))
+}
+
+impl RoutedTransaction {
+    fn inner(&self) -> &DatabaseTransaction {
+        self.inner.as_ref().expect("only commit and rollback take the transaction, and they consume it")
+    }
+
+    /// A statement of the transaction is done; it may have shown any commit.
+    fn touched(&self) {
+        let session = &self.connection.session;
+        let watch = &self.connection.inner.watch;
+        match &self.place {
+            Place::Primary(opened) => session.contact(watch, opened.and_then(|o| o.greeting.branch)),
+            Place::Replica { node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
+        }
+    }
+
+    fn taken_back(&self) {
+        if self.given_out.swap(false, Ordering::AcqRel) {
+            self.connection.session.with(read_router::Session::taken_back);
+        }
+    }
+
+    /// Commits. If the future is dropped once `COMMIT` was sent, the commit goes on in the background and the session
+    /// counts it as in doubt until it is done.
+    ///
+    /// # Errors
+    /// SeaORM's own. If the link broke the outcome is unknown, and the session's strict reads go to the primary until
+    /// it is settled.
+    pub async fn commit(mut self) -> Result<(), DbErr> {
+        let Some(inner) = self.inner.take() else { return Ok(()) };
+        let Place::Primary(opened) = self.place.clone() else { return inner.commit().await };
+        if self.nested {
+            return inner.commit().await;
+        }
+        let shared = &self.connection.inner;
+        let (session, watch, weak) = (self.connection.session.clone(), shared.watch.clone(), shared.downgrade());
+        let write = session.with(read_router::Session::write_sent);
+        let settled = session.clone();
+        let work = async move {
+            let done = inner.commit().await;
+            match done.as_ref().err().and_then(error::driver) {
+                Some(error) if error::leaves_in_doubt(error) => doubt::settle_later(weak, settled, write, opened),
+                _ => settled.acknowledged(&watch, write, opened),
+            }
+            done
+        };
+        let abandoned = move || {
+            session.with(|session| session.in_doubt(write));
+            true
+        };
+        finish(work, abandoned).await
+    }
+
+    /// Commits and returns the session's token, which covers this transaction.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit). The token is [unknown](Token::UNKNOWN) if the primary's position could not be had.
+    pub async fn commit_token(self) -> Result<Token, DbErr> {
+        let connection = self.connection.clone();
+        self.commit().await?;
+        Ok(connection.token().await)
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// SeaORM's own.
+    pub async fn rollback(mut self) -> Result<(), DbErr> {
+        match self.inner.take() {
+            Some(inner) => inner.rollback().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn nested(&self, options: TransactionOptions) -> Result<Self, DbErr> {
+        Ok(Self {
+            inner: Some(self.inner().begin_with_options(options).await?),
+            connection: self.connection.clone(),
+            place: self.place.clone(),
+            nested: true,
+            given_out: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Drop for RoutedTransaction {
+    fn drop(&mut self) {
+        self.touched();
+        self.taken_back();
+    }
+}
+
+impl Deref for RoutedTransaction {
+    type Target = DatabaseTransaction;
+
+    /// SeaORM's own transaction. What is run there is not seen one by one: until this transaction ends, strict reads of
+    /// its session outside of it go to the primary.
+    fn deref(&self) -> &DatabaseTransaction {
+        if !self.given_out.swap(true, Ordering::AcqRel) {
+            self.connection.session.with(read_router::Session::given_out);
+        }
+        self.inner()
+    }
+}
+
+impl fmt::Debug for RoutedTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RoutedTransaction")
+    }
+}
+
+#[async_trait]
+impl TransactionSession for RoutedTransaction {
+    async fn commit(self) -> Result<(), DbErr> {
+        Self::commit(self).await
+    }
+
+    async fn rollback(self) -> Result<(), DbErr> {
+        Self::rollback(self).await
+    }
+}
+
+#[async_trait]
+impl ConnectionTrait for RoutedTransaction {
+    fn get_database_backend(&self) -> DbBackend {
+        DbBackend::Postgres
+    }
+
+    async fn execute_raw(&self, stmt: Statement) -> Result<ExecResult, DbErr> {
+        let out = self.inner().execute_raw(stmt).await;
+        self.touched();
+        out
+    }
+
+    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        let out = self.inner().execute_unprepared(sql).await;
+        self.touched();
+        out
+    }
+
+    async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
+        let out = self.inner().query_one_raw(stmt).await;
+        self.touched();
+        out
+    }
+
+    async fn query_all_raw(&self, stmt: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        let out = self.inner().query_all_raw(stmt).await;
+        self.touched();
+        out
+    }
+}
+
+impl StreamTrait for RoutedTransaction {
+    type Stream<'a> = RoutedTransactionStream<'a>;
+
+    fn get_database_backend(&self) -> DbBackend {
+        DbBackend::Postgres
+    }
+
+    fn stream_raw<'a>(
+        &'a self,
+        stmt: Statement,
+    ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
+        Box::pin(async move {
+            let rows = self.inner().stream_raw(stmt).await?;
+            Ok(RoutedTransactionStream { rows, transaction: self })
+        })
+    }
+}
+
+/// The rows of a statement that a [`RoutedTransaction`] streams.
+#[derive(Debug)]
+pub struct RoutedTransactionStream<'a> {
+    rows: TransactionStream<'a>,
+    transaction: &'a RoutedTransaction,
+}
+
+impl Stream for RoutedTransactionStream<'_> {
+    type Item = Result<QueryResult, DbErr>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.rows).poll_next(context)
+    }
+}
+
+impl Drop for RoutedTransactionStream<'_> {
+    fn drop(&mut self) {
+        self.transaction.touched();
+    }
+}
+
+#[async_trait]
+impl TransactionTrait for RoutedTransaction {
+    type Transaction = Self;
+
+    async fn begin(&self) -> Result<Self, DbErr> {
+        self.nested(TransactionOptions::default()).await
+    }
+
+    async fn begin_with_config(
+        &self,
+        isolation_level: Option<IsolationLevel>,
+        access_mode: Option<AccessMode>,
+    ) -> Result<Self, DbErr> {
+        self.nested(TransactionOptions { isolation_level, access_mode, ..Default::default() }).await
+    }
+
+    async fn begin_with_options(&self, options: TransactionOptions) -> Result<Self, DbErr> {
+        self.nested(options).await
+    }
+
+    async fn transaction<F, T, E>(&self, callback: F) -> Result<T, TransactionError<E>>
+    where
+        F: for<'c> FnOnce(&'c Self) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>> + Send,
+        T: Send,
+        E: fmt::Display + fmt::Debug + Send,
+    {
+        run(TransactionTrait::begin(self).await, callback).await
+    }
+
+    async fn transaction_with_config<F, T, E>(
+        &self,
+        callback: F,
+        isolation_level: Option<IsolationLevel>,
+        access_mode: Option<AccessMode>,
+    ) -> Result<T, TransactionError<E>>
+    where
+        F: for<'c> FnOnce(&'c Self) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>> + Send,
+        T: Send,
+        E: fmt::Display + fmt::Debug + Send,
+    {
+        run(TransactionTrait::begin_with_config(self, isolation_level, access_mode).await, callback).await
+    }
+}
+
+/// Runs a closure in a transaction: commits if it returns `Ok`, rolls back if it returns `Err` or panics.
+pub(crate) async fn run<F, T, E>(begun: Result<RoutedTransaction, DbErr>, callback: F) -> Result<T, TransactionError<E>>
+where
+    F: for<'c> FnOnce(&'c RoutedTransaction) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>> + Send,
+    T: Send,
+    E: fmt::Display + fmt::Debug + Send,
+{
+    let transaction = begun.map_err(TransactionError::Connection)?;
+    let out = callback(&transaction).await.map_err(TransactionError::Transaction);
+    let ended = if out.is_ok() { transaction.commit().await } else { transaction.rollback().await };
+    ended.map_err(TransactionError::Connection)?;
+    out
+}

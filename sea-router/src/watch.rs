@@ -1,0 +1,224 @@
+//! The loops that put the monitor's questions to the servers.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use read_router::{
+    Answer, Ask, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, StatementKinds, Time, Topology, events,
+};
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use tokio::sync::Notify;
+
+use crate::{clock, openings};
+
+/// What is known of the servers, shared by readers and by the loops that learn it.
+pub(crate) struct Watch {
+    monitor: Mutex<Monitor>,
+    topology: ArcSwap<Topology>,
+    changed: Notify,
+    due: Box<[Notify]>,
+    pub(crate) config: Config,
+    pub(crate) counters: Counters,
+    pub(crate) in_flight: InFlight,
+    pub(crate) kinds: StatementKinds,
+}
+
+/// A probe connection with what its server said first.
+pub(crate) struct Probe {
+    pub(crate) connection: PgConnection,
+    pub(crate) greeting: Greeting,
+    pub(crate) sent_at: Time,
+    pub(crate) answer: Answer,
+}
+
+impl Watch {
+    pub(crate) fn new(replicas: usize, config: Config) -> Self {
+        let monitor = Monitor::new(replicas, config.clone());
+        let nodes = replicas + 1;
+        Self {
+            topology: ArcSwap::from_pointee(monitor.topology().clone()),
+            monitor: Mutex::new(monitor),
+            changed: Notify::new(),
+            due: (0..nodes).map(|_| Notify::new()).collect(),
+            config,
+            counters: Counters::new(nodes),
+            in_flight: InFlight::new(nodes),
+            kinds: StatementKinds::with_key(rand::random()),
+        }
+    }
+
+    /// The newest picture, without keeping it from being replaced.
+    pub(crate) fn topology(&self) -> arc_swap::Guard<Arc<Topology>> {
+        self.topology.load()
+    }
+
+    /// Asks for a newer picture on behalf of one who has waited since `since`, and waits for it, until `until` at most.
+    pub(crate) async fn changed(&self, ask: Ask, since: Time, until: Time) {
+        let mut changed = pin!(self.changed.notified());
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        self.monitor().ask(ask, since, clock::now());
+        self.wake();
+        let _ = tokio::time::timeout(until.since(clock::now()), changed).await;
+    }
+
+    /// Waits until the node is no longer one that serves.
+    pub(crate) async fn down(&self, node: NodeId) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.topology().node(node).is_some_and(|node| node.standing().serves()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A read failed on the node in a way that says that it is going down.
+    pub(crate) fn read_failed(&self, node: NodeId) {
+        self.learn(|monitor| monitor.read_failed(node, clock::now()));
+        self.wake();
+    }
+
+    /// A first answer that came before the node's loop runs.
+    pub(crate) fn first_answer(&self, node: NodeId, probe: &Probe) -> Epoch {
+        self.learn(|monitor| {
+            let epoch = monitor.opened(node, &probe.greeting);
+            monitor.sent(node, probe.sent_at, rand::random());
+            monitor.answered(node, epoch, &probe.answer, clock::now());
+            epoch
+        })
+    }
+
+    /// A first attempt that failed before the node's loop runs.
+    pub(crate) fn first_failure(&self, node: NodeId, error: &sqlx::Error) {
+        self.learn(|monitor| monitor.failed(node, failure(error), clock::now()));
+    }
+
+    /// Changes the monitor, publishes what it then knows, and wakes who waits for it.
+    fn learn<T>(&self, change: impl FnOnce(&mut Monitor) -> T) -> T {
+        let mut monitor = self.monitor();
+        let out = change(&mut monitor);
+        let before = self.topology.swap(Arc::new(monitor.topology().clone()));
+        for (index, (old, new)) in before.nodes().iter().zip(monitor.topology().nodes()).enumerate() {
+            if old.standing() != new.standing() {
+                events::standing(NodeId(u16::try_from(index).unwrap_or(u16::MAX)), old.standing(), new.standing());
+            }
+        }
+        drop(monitor);
+        self.changed.notify_waiters();
+        out
+    }
+
+    /// Lets every node's loop look again when it is due.
+    fn wake(&self) {
+        for due in &self.due {
+            due.notify_one();
+        }
+    }
+
+    fn monitor(&self) -> MutexGuard<'_, Monitor> {
+        // Each change is one call of the monitor's, which does not panic half-way.
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the node's next probe is due.
+    async fn due(&self, node: NodeId) {
+        let wake = &self.due[node.index()];
+        loop {
+            let due = self.monitor().due(node);
+            match due.map(|due| due.since(clock::now())) {
+                Some(Duration::ZERO) => return,
+                Some(wait) => {
+                    let _ = tokio::time::timeout(wait, wake.notified()).await;
+                }
+                None => wake.notified().await,
+            }
+        }
+    }
+}
+
+/// Probes one node for as long as the task lives. A node that hangs holds up no other.
+pub(crate) async fn probe_node(
+    watch: Arc<Watch>,
+    node: NodeId,
+    options: PgConnectOptions,
+    first: Option<(PgConnection, Epoch)>,
+) {
+    let mut open = first;
+    loop {
+        watch.due(node).await;
+        if let Err(error) = probe_once(&watch, node, &options, &mut open).await {
+            open = None;
+            watch.learn(|monitor| monitor.failed(node, failure(&error), clock::now()));
+        }
+    }
+}
+
+async fn probe_once(
+    watch: &Watch,
+    node: NodeId,
+    options: &PgConnectOptions,
+    open: &mut Option<(PgConnection, Epoch)>,
+) -> Result<(), sqlx::Error> {
+    let limit = watch.config.probe_timeout;
+    let (connection, epoch) = match open {
+        Some(open) => open,
+        None => {
+            let (connection, greeting) = within(limit, connect(options)).await?;
+            let epoch = watch.learn(|monitor| monitor.opened(node, &greeting));
+            open.insert((connection, epoch))
+        }
+    };
+    watch.monitor().sent(node, clock::now(), rand::random());
+    watch.counters.probe();
+    let answer = within(limit, openings::position(connection)).await?;
+    watch.learn(|monitor| monitor.answered(node, *epoch, &answer, clock::now()));
+    Ok(())
+}
+
+/// Opens a probe connection and asks it once.
+pub(crate) async fn first_probe(options: &PgConnectOptions, limit: Duration) -> Result<Probe, sqlx::Error> {
+    within(limit, async {
+        let (mut connection, greeting) = connect(options).await?;
+        let sent_at = clock::now();
+        let answer = openings::position(&mut connection).await?;
+        Ok(Probe { connection, greeting, sent_at, answer })
+    })
+    .await
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<(PgConnection, Greeting), sqlx::Error> {
+    let mut connection = PgConnection::connect_with(options).await?;
+    let greeting = openings::greeting(&mut connection).await?;
+    Ok((connection, greeting))
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+    }
+}
+
+fn failure(error: &sqlx::Error) -> Failure {
+    match error {
+        sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => Failure::Timeout,
+        sqlx::Error::Database(_) if is_login(error) => Failure::Login,
+        sqlx::Error::Database(error) if error.code().is_some_and(|c| !c.starts_with("57P") && !c.starts_with("08")) => {
+            Failure::Answer
+        }
+        sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => Failure::Answer,
+        _ => Failure::Unreachable,
+    }
+}
+
+/// Whether the server refuses this user or has no such database: waiting does not help.
+pub(crate) fn is_login(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code.starts_with("28") || code == "3D000")
+}

@@ -1,0 +1,141 @@
+//! Many sessions that write and read back, under random faults.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use read_router::{Config, ReadClass, ReadOptions, Stats};
+use read_router_testkit::Cluster;
+
+use crate::{Stage, Subject, fault};
+
+/// Whether reads are gated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `MustSeeMyWrite`.
+    On,
+    /// Any replica: the same load must then see stale reads, or it shows nothing.
+    Off,
+}
+
+/// What a run saw.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Reads that missed the session's own write.
+    pub stale: u64,
+    /// Reads in all.
+    pub reads: u64,
+    /// Reads that replicas served.
+    pub on_replicas: u64,
+    /// Reads that failed.
+    pub failed: u64,
+    /// The router's own counters.
+    pub stats: Stats,
+}
+
+/// `writes` writes, each read back at once by its session, by `tasks` tasks over two replicas, with random pauses,
+/// delays, and crashes of a whole standby and of a standby's backend.
+///
+/// # Panics
+/// If a write fails: no fault here touches the primary.
+pub async fn writes_then_reads<S: Subject>(gate: Gate, tasks: u64, writes: u64, seed: u64) -> Outcome {
+    let schema = format!(
+        "CREATE TABLE r (id bigint PRIMARY KEY, v bigint); INSERT INTO r SELECT g, 0 FROM generate_series(0, {}) g",
+        tasks - 1
+    );
+    // A short budget, so that a paused replica costs the run little time.
+    let config = Config { strict_wait: Duration::from_millis(25), ..Config::default() };
+    let Stage { cluster, db } = Stage::<S>::set(2, &schema, config, &[]).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let faults = tokio::spawn(make_trouble(cluster.clone(), stop.clone(), seed));
+    let (stale, on_replicas, failed) = (counter(), counter(), counter());
+    let each = writes / tasks;
+    let workers: Vec<_> = (0..tasks)
+        .map(|id| {
+            let (db, stale, on_replicas, failed) = (db.clone(), stale.clone(), on_replicas.clone(), failed.clone());
+            tokio::spawn(async move {
+                let mut session = db.new_session();
+                for value in 1..=i64::try_from(each).expect("few writes") {
+                    if value % 50 == 0 {
+                        session = db.resume(session.token().await);
+                    }
+                    session.execute(&format!("UPDATE r SET v = {value} WHERE id = {id}")).await.expect("the primary is up");
+                    let options: ReadOptions = match gate {
+                        Gate::On => ReadClass::MustSeeMyWrite.into(),
+                        Gate::Off => ReadClass::Eventual.into(),
+                    };
+                    // Two reads: the second must not fall behind the first either.
+                    for _ in 0..2 {
+                        match session.number(Some(options), &format!("SELECT v FROM r WHERE id = {id}")).await {
+                            Ok(seen) => {
+                                stale.fetch_add(u64::from(seen != Some(value)), Relaxed);
+                                let there = session.last_served().is_some_and(|s| s.reason.is_none());
+                                on_replicas.fetch_add(u64::from(there), Relaxed);
+                            }
+                            Err(_) => {
+                                failed.fetch_add(1, Relaxed);
+                            }
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.expect("a worker does not panic");
+    }
+    stop.store(true, Relaxed);
+    faults.await.expect("the faults do not panic");
+    Outcome {
+        stale: stale.load(Relaxed),
+        reads: each * tasks * 2,
+        on_replicas: on_replicas.load(Relaxed),
+        failed: failed.load(Relaxed),
+        stats: db.stats(),
+    }
+}
+
+fn counter() -> Arc<AtomicU64> {
+    Arc::default()
+}
+
+/// One fault after the other, each healed; every kind comes up in the first round.
+async fn make_trouble(cluster: Arc<Cluster>, stop: Arc<AtomicBool>, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    for round in 0_u32.. {
+        if stop.load(Relaxed) {
+            return;
+        }
+        let index = random.random_range(0..2);
+        let kind = if round < 4 { round } else { random.random_range(0..5) };
+        match kind {
+            0 => {
+                fault(&cluster, move |c| c.replica(index).pause_replay()).await;
+                pause(&mut random).await;
+                fault(&cluster, move |c| c.replica(index).resume_replay()).await;
+            }
+            1 => {
+                let delay = Duration::from_millis(random.random_range(5..60));
+                fault(&cluster, move |c| c.replica(index).set_apply_delay(delay)).await;
+                pause(&mut random).await;
+                fault(&cluster, move |c| c.replica(index).set_apply_delay(Duration::ZERO)).await;
+            }
+            2 => fault(&cluster, move |c| c.replica(index).kill_backend()).await,
+            3 => {
+                fault(&cluster, move |c| c.replica(index).crash()).await;
+                fault(&cluster, move |c| c.replica(index).start()).await;
+            }
+            _ => pause(&mut random).await,
+        }
+        pause(&mut random).await;
+    }
+}
+
+async fn pause(random: &mut StdRng) {
+    tokio::time::sleep(Duration::from_millis(random.random_range(20..200))).await;
+}

@@ -1,0 +1,148 @@
+//! Faults and lag of one node that the server itself takes part in.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::{
+    Error, Node,
+    data::DEFAULT_DATABASE,
+    process::{self, Pid},
+    sql::APPLICATION,
+    wait::{self, PATIENCE},
+};
+
+impl Node {
+    /// Stops replay on a standby; returns once it is really paused. It still receives, and serves reads.
+    ///
+    /// A restart or a promotion ends the pause.
+    ///
+    /// # Errors
+    /// [`Error::Sql`] if the node is no standby, [`Error::Timeout`] if replay does not pause.
+    pub fn pause_replay(&self) -> Result<(), Error> {
+        self.query(DEFAULT_DATABASE, "SELECT pg_wal_replay_pause()")?;
+        // In the middle of an apply delay the state stays "requested", but nothing is applied any more.
+        let paused = "SELECT pg_get_wal_replay_pause_state() = 'paused' OR EXISTS (SELECT FROM pg_stat_activity
+            WHERE backend_type = 'startup' AND wait_event = 'RecoveryApplyDelay')";
+        self.wait_for("pause of replay", paused)
+    }
+
+    /// Lets replay go on.
+    ///
+    /// # Errors
+    /// [`Error::Sql`] if the node is no standby.
+    pub fn resume_replay(&self) -> Result<(), Error> {
+        self.query(DEFAULT_DATABASE, "SELECT pg_wal_replay_resume()")?;
+        self.wait_for("end of the pause of replay", "SELECT pg_get_wal_replay_pause_state() = 'not paused'")
+    }
+
+    /// Has a standby apply each commit only so long after it happened (`recovery_min_apply_delay`).
+    ///
+    /// In effect when this returns, also for a commit that waits already. Zero ends it. Survives a restart; a node
+    /// that does not run takes it up at its next start.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] if the server does not take the setting, as when `ALTER SYSTEM` has set another.
+    pub fn set_apply_delay(&self, delay: Duration) -> Result<(), Error> {
+        if !self.configure(|state| state.conf.apply_delay = delay)? {
+            return Ok(());
+        }
+        // New sessions are forked by a postmaster that has first told the startup process.
+        let setting = "SELECT setting = '{}' FROM pg_settings WHERE name = 'recovery_min_apply_delay'";
+        self.wait_for("change of recovery_min_apply_delay", &setting.replace("{}", &delay.as_millis().to_string()))
+    }
+
+    /// Kills one client's backend with SIGKILL; the postmaster then ends all sessions and recovers.
+    ///
+    /// Its start time stays the same, so this crash cannot be told by it. Takes a client's session if there is one,
+    /// else opens one. Returns once the server accepts connections again.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] if the server does not notice, [`Error::Boot`] if it does not come back.
+    pub fn kill_backend(&self) -> Result<(), Error> {
+        let mut witness = self.connect(DEFAULT_DATABASE)?;
+        let mut own = self.connect(DEFAULT_DATABASE)?;
+        let clients = format!(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
+            AND pid <> pg_backend_pid() ORDER BY application_name = '{APPLICATION}', backend_start LIMIT 1"
+        );
+        // At least the witness is there.
+        let rows = own.query(&clients).map_err(|failure| self.sql_error(failure))?;
+        process::signal(pid(&rows).unwrap_or_default(), Signal::KILL)?;
+        // The postmaster would wait five seconds for a frozen walsender. Its link ends in any case.
+        for (_, sender) in std::mem::take(&mut self.lock().frozen_links) {
+            process::signal(sender, Signal::CONT)?;
+        }
+        if !(witness.closed_within(PATIENCE) && own.closed_within(PATIENCE)) {
+            return Err(Error::Timeout {
+                what: format!("end of all sessions of {} after SIGKILL to one", self.name()),
+                limit: PATIENCE,
+                found: format!("an open session; the end of the log:\n{}", self.log_tail(10)),
+            });
+        }
+        self.wait_ready()
+    }
+
+    /// Makes a standby a primary; returns once it accepts writes. Ends a pause of replay.
+    ///
+    /// The old primary is not touched and goes on accepting writes: crash it first, or have a split brain.
+    ///
+    /// # Errors
+    /// [`Error::Sql`] if the node is no standby, [`Error::Timeout`] if it does not finish.
+    pub fn promote(&self) -> Result<(), Error> {
+        self.query(DEFAULT_DATABASE, "SELECT pg_promote(wait => false)")?;
+        self.wait_for("end of recovery", "SELECT NOT pg_is_in_recovery()")?;
+        self.lock().upstream = None;
+        Ok(())
+    }
+
+    /// Freezes the walsender that feeds the standby `name`.
+    pub(crate) fn freeze_link(&self, name: &str) -> Result<(), Error> {
+        let sender = format!("SELECT pid FROM pg_stat_replication WHERE application_name = '{name}'");
+        // A standby that was just started may not have connected yet.
+        let pid = wait::until(PATIENCE, || Ok(pid(&self.query(DEFAULT_DATABASE, &sender)?)))?.ok_or_else(|| {
+            Error::Timeout {
+                what: format!("walsender for {name} on {}", self.name()),
+                limit: PATIENCE,
+                found: "none: is the standby running, and does it follow this node?".into(),
+            }
+        })?;
+        process::freeze(pid)?;
+        self.lock().frozen_links.push((name.to_owned(), pid));
+        Ok(())
+    }
+
+    /// Lets every frozen walsender for `name` go on.
+    pub(crate) fn thaw_link(&self, name: &str) -> Result<(), Error> {
+        let mut state = self.lock();
+        let family = match state.running()? {
+            Some(server) => server.family()?,
+            None => Vec::new(),
+        };
+        for (standby, pid) in std::mem::take(&mut state.frozen_links) {
+            if standby != name {
+                state.frozen_links.push((standby, pid));
+            } else if family.contains(&pid) && !self.is_frozen() {
+                process::signal(pid, Signal::CONT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a query that gives one boolean says true.
+    pub(crate) fn wait_for(&self, what: &str, query: &str) -> Result<(), Error> {
+        let done = wait::until(PATIENCE, || {
+            let rows = self.query(DEFAULT_DATABASE, query)?;
+            Ok((rows.first().and_then(|row| row[0].as_deref()) == Some("t")).then_some(()))
+        })?;
+        done.ok_or_else(|| Error::Timeout {
+            what: format!("{what} on {}", self.name()),
+            limit: PATIENCE,
+            found: format!("the end of its log:\n{}", self.log_tail(10)),
+        })
+    }
+}
+
+fn pid(rows: &[Vec<Option<String>>]) -> Option<Pid> {
+    rows.first()?.first()?.as_deref()?.parse().ok()
+}
