@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use read_router::{Config, PrimaryReason, ReadClass};
-use read_router_scenarios::{Stage, Subject, fault, until};
+use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
 use sea_orm::{
     AccessMode, ConnectionTrait, DbBackend, DbErr, IsolationLevel, Statement, StreamTrait, TransactionError, TransactionTrait,
 };
@@ -74,7 +74,7 @@ async fn a_read_only_transaction_of_a_class_runs_whole_on_one_replica() {
     let session = db.0.new_session();
     session.execute_unprepared("UPDATE t SET v = 5").await.unwrap();
     for isolation in [None, Some(IsolationLevel::RepeatableRead)] {
-        let view = session.must_see_my_write();
+        let view = session.read(ReadClass::MustSeeMyWrite.wait(LIMIT));
         let transaction = view.begin_with_config(isolation, Some(AccessMode::ReadOnly)).await.unwrap();
         assert!(is_replica(&transaction).await);
         assert_eq!(number(&transaction, "SELECT v FROM t").await.unwrap(), 5);
