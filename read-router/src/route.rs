@@ -110,7 +110,8 @@ pub enum PrimaryReason {
     InDoubt,
     /// A connection whose writes we do not see is out.
     GivenOut,
-    /// No sample of the primary came in time to turn the session's last contact into a position.
+    /// No observation came in time to turn the session's last contact with the primary, or its last read on another
+    /// replica, into a position.
     Unresolved,
     /// No replica had replayed what the session must see, in time.
     Behind,
@@ -186,7 +187,7 @@ impl PrimaryReason {
             Self::UnknownSession => "nothing is known of what this session has written; start a new session or settle it",
             Self::InDoubt => "a write of this session has an unknown outcome and may still happen",
             Self::GivenOut => "a connection whose writes are not seen is still out",
-            Self::Unresolved => "the primary's position after this session's last write did not come within the wait budget",
+            Self::Unresolved => "no server's position after this session's last statement came within the wait budget",
             Self::Behind => "no replica had replayed what this session must see within the wait budget",
             Self::TooStale => "no replica was proven to lag less than the bound within the wait budget",
             Self::Unproven => "the replicas' timeline is not visible to this role; grant it pg_monitor",

@@ -230,7 +230,10 @@ impl Shortfall {
             Some(Ask::All)
         } else if self.sample {
             Some(Ask::Primary)
-        } else if self.floor || self.replay {
+        } else if self.floor {
+            // The node's next answer, or, if its life is over, the primary's.
+            Some(Ask::All)
+        } else if self.replay {
             Some(Ask::Replicas)
         } else {
             None
@@ -240,7 +243,7 @@ impl Shortfall {
     fn reason(self) -> PrimaryReason {
         if self.freshness || self.lagging {
             PrimaryReason::TooStale
-        } else if self.sample || self.floor {
+        } else if self.sample || self.floor && !self.replay {
             PrimaryReason::Unresolved
         } else if self.replay {
             PrimaryReason::Behind

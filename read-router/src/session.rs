@@ -339,14 +339,13 @@ impl Session {
 /// life is over, a primary of the newest branch, asked after the read, is a sound substitute: a replica
 /// shows nothing that its primary does not have.
 fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
-    let seen = topology.node(floor.node)?.observation();
-    if let Some(seen) = seen.filter(|o| o.epoch == floor.epoch) {
-        if seen.sent_at <= floor.ended_at {
-            return None;
-        }
-        if let Some(position) = seen.position() {
-            return Some(position);
-        }
+    let node = topology.node(floor.node)?;
+    let later = node.observation().filter(|o| o.epoch == floor.epoch && o.sent_at > floor.ended_at);
+    match later {
+        Some(later) if later.position().is_some() => return later.position(),
+        // The next answer of that life will tell.
+        None if node.epoch() == Some(floor.epoch) => return None,
+        _ => {}
     }
     let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f <= *b))?;
     let sample = topology.first_sample_after(surviving, floor.ended_at)?;

@@ -114,6 +114,12 @@ impl Node {
         self.observation.as_ref()
     }
 
+    /// The life of the node that is watched now; `None` while no probe connection to it is open.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
     /// What the node may serve.
     #[must_use]
     pub fn standing(&self) -> Standing {

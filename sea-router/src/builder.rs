@@ -148,8 +148,14 @@ impl Builder {
         let mut nodes = Vec::with_capacity(self.replicas.len() + 1);
         for (index, options) in std::iter::once(self.primary).chain(self.replicas).enumerate() {
             let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
-            let node = Node::connect(id, options, self.callbacks.clone(), watch.clone());
-            nodes.push(node.await.map_err(|source| Error::Connect { node: id, source })?);
+            let url = options.get_url().to_owned();
+            match Node::connect(id, options, self.callbacks.clone(), watch.clone()).await {
+                Ok(node) => nodes.push(node),
+                Err(error) => {
+                    let source = watch::cause(error, &url, watch.config.probe_timeout).await;
+                    return Err(Error::Connect { node: id, source });
+                }
+            }
         }
         let limit = watch.config.probe_timeout;
         let probes = nodes.iter().map(|node| {

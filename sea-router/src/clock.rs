@@ -18,8 +18,9 @@ pub(crate) fn now() -> Time {
 #[cfg(unix)]
 fn of(clock: rustix::time::ClockId) -> Time {
     let at = rustix::time::clock_gettime(clock);
-    let part = |n: i64| u64::try_from(n).unwrap_or(0);
-    Time::from_nanos(part(at.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(i64::from(at.tv_nsec))))
+    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(at.tv_nsec).unwrap_or(0);
+    Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
 /// The performance counter of Windows runs on during sleep.

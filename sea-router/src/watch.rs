@@ -10,10 +10,11 @@ use arc_swap::ArcSwap;
 use read_router::{
     Answer, Ask, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, StatementKinds, Time, Topology, events,
 };
+use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 use tokio::sync::Notify;
 
-use crate::{clock, openings};
+use crate::{clock, error, openings};
 
 /// What is known of the servers, shared by readers and by the loops that learn it.
 pub(crate) struct Watch {
@@ -179,6 +180,17 @@ async fn probe_once(
     let answer = within(limit, openings::position(connection)).await?;
     watch.learn(|monitor| monitor.answered(node, *epoch, &answer, clock::now()));
     Ok(())
+}
+
+/// Why a pool could not connect: it says only that it timed out, since it takes a refused connection for a server that
+/// is still starting.
+pub(crate) async fn cause(error: DbErr, url: &str, limit: Duration) -> DbErr {
+    let timed_out = matches!(error::driver(&error), Some(sqlx::Error::PoolTimedOut));
+    let Some(options) = timed_out.then(|| url.parse::<PgConnectOptions>().ok()).flatten() else { return error };
+    match within(limit, PgConnection::connect_with(&options)).await {
+        Ok(_) => error,
+        Err(cause) => DbErr::Conn(RuntimeErr::SqlxError(cause.into())),
+    }
 }
 
 /// Opens a probe connection and asks it once.

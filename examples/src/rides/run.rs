@@ -70,7 +70,7 @@ async fn play(
     let server = tokio::spawn(async { axum::serve(listener, api.router()).await });
 
     let started = Instant::now();
-    let mut seen = simulator::start(address, args.users, rounds);
+    let mut seen = simulator::start(address, args.users, rounds)?;
     let mut outcome = Ok(());
     while let Some(round) = seen.recv().await {
         let shown = round.and_then(|round| {

@@ -26,9 +26,10 @@ impl fmt::Display for Table<'_> {
 impl Table<'_> {
     fn nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<12}{:>10}{:>9}   staleness at the end", "server", "reads", "share")?;
-        for (name, &reads) in &self.report.nodes {
-            let known = self.stats.nodes.iter().find(|node| node.node.to_string() == *name);
-            let state = known.filter(|node| !node.node.is_primary()).map(state).unwrap_or_default();
+        for node in &self.stats.nodes {
+            let name = node.node.to_string();
+            let reads = self.report.nodes.get(&name).copied().unwrap_or_default();
+            let state = if node.node.is_primary() { String::new() } else { state(node) };
             let row = format!("{name:<12}{reads:>10}{:>9}   {state}", Percent(self.report.share(reads)));
             writeln!(f, "{}", row.trim_end())?;
         }

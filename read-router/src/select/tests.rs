@@ -145,6 +145,18 @@ fn a_floor_of_a_life_that_is_over_needs_the_primary() {
     assert_eq!(nodes(&stage, STRICT, &session, 40), [A]);
 }
 
+/// A replica that died must not hold its last readers to the primary for as long as it is gone.
+#[test]
+fn a_floor_of_a_node_that_is_gone_is_resolved_by_the_primary() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(true);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    stage.fail(A, 36).replica(B, 36, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [], "no later sample of the primary yet");
+    stage.primary(P, 37, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [B]);
+}
+
 /// Rule 5 and 11: after a promotion only what is known to survive counts as covered.
 #[test]
 fn a_position_of_an_older_timeline_must_be_known_to_survive() {
