@@ -18,9 +18,9 @@ fn name(class: Option<ReadClass>) -> &'static str {
 }
 
 /// A read goes to a replica.
-pub fn to_replica(class: ReadClass, node: NodeId, staleness: Option<Duration>) {
-    let staleness_ms = staleness.map(|s| u64::try_from(s.as_millis()).unwrap_or(u64::MAX));
-    trace!(target: SELECTION, class = class.as_str(), replica = %node, staleness_ms, "replica");
+pub fn to_replica(class: ReadClass, node: NodeId, waited: Duration) {
+    let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    trace!(target: SELECTION, class = class.as_str(), replica = %node, waited_ms, "replica");
 }
 
 /// A call goes to the primary; a warning if a replica should have served it.

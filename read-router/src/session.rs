@@ -50,6 +50,9 @@ enum Preference {
     Last(Option<(NodeId, Epoch)>),
 }
 
+/// Stands for a life that no probe saw.
+const NO_EPOCH: Epoch = Epoch(u64::MAX);
+
 /// A write of a session, until it is acknowledged or known to be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(u32);
@@ -142,7 +145,8 @@ impl Session {
     /// shown any commit.
     ///
     /// What the session had seen on older branches is contained in what the primary of the newer one had
-    /// at that moment, as far as it survived; what may not have is returned, once.
+    /// at that moment, as far as it survived; what may not have is returned, once. In the same way a session of
+    /// which nothing was known is known again from here on, if no newer branch is known.
     pub fn contact(&mut self, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
         let lost = match self.newest_branch() {
             Some(seen) if seen != branch || self.has_older_than(branch) => self.admits(topology, branch).err(),
@@ -156,6 +160,9 @@ impl Session {
             imported.positions.retain(|p| !superseded(p.branch));
         }
         self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
+        if topology.surviving().is_none_or(|surviving| surviving <= branch) {
+            self.unknown = false;
+        }
         match self.dirty.iter_mut().find(|(b, _)| *b == branch) {
             Some((_, since)) => *since = at.max(*since),
             None => self.dirty.push((branch, at)),
@@ -164,11 +171,21 @@ impl Session {
         lost
     }
 
+    /// A statement ended at `at` on a server that was in recovery, though the primary's name led to it: it may have
+    /// shown what some replica had. A later sample of the newest branch stands for it.
+    pub fn contact_in_recovery(&mut self, at: Time, topology: &Topology) {
+        self.add_floor(NodeId::PRIMARY, NO_EPOCH, None, at, topology);
+    }
+
     /// A read on a replica ended at `at`; it was proven by an observation of `epoch` on `branch`.
     pub fn read_done(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
         if let Preference::Last(last) = &mut self.preference {
             *last = Some((node, epoch));
         }
+        self.add_floor(node, epoch, branch, at, topology);
+    }
+
+    fn add_floor(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
         let key = (node, epoch);
         match self.floors.binary_search_by_key(&key, |f| (f.node, f.epoch)) {
             Ok(found) => {

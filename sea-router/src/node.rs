@@ -1,6 +1,6 @@
 //! One server's pool, built so that we know whose connections it hands out.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use read_router::{NodeId, Opened, probe};
@@ -13,7 +13,7 @@ use sqlx::{
 
 use crate::{
     error,
-    openings::{Acquired, Openings, acquiring},
+    openings::{Openings, acquiring},
     watch::Watch,
 };
 
@@ -39,8 +39,7 @@ pub(crate) struct Callbacks {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) database: DatabaseConnection,
-    /// How long an acquire may take; `None` leaves it to the pool.
-    acquire_limit: Option<Duration>,
+    watch: Arc<Watch>,
 }
 
 /// A connection with what is known of it.
@@ -63,16 +62,16 @@ impl Node {
         }
         let search_path = search_path(&options);
         let ping_idle = options.get_test_before_acquire_if_idle_for();
-        let acquire_limit = (!id.is_primary()).then_some(watch.config.replica_acquire_timeout);
+        let hooked = watch.clone();
         options.map_sqlx_postgres_pool_opts(move |pool| {
             let pool = match &callbacks.map_pool {
                 Some(map) => map(pool),
                 None => pool,
             };
-            with_hooks(id, pool, search_path.clone(), ping_idle, callbacks.clone(), watch.clone())
+            with_hooks(id, pool, search_path.clone(), ping_idle, callbacks.clone(), hooked.clone())
         });
         let database = Database::connect(options).await?;
-        Ok(Self { id, database, acquire_limit })
+        Ok(Self { id, database, watch })
     }
 
     pub(crate) fn pool(&self) -> &sqlx::PgPool {
@@ -84,18 +83,32 @@ impl Node {
         (*self.pool().connect_options()).clone().disable_statement_logging()
     }
 
+    /// A connection of the pool. A replica's is not waited for once the replica no longer serves, nor for longer than
+    /// `replica_acquire_timeout`: another server may do.
     pub(crate) async fn acquire(&self) -> Result<Checked, DbErr> {
-        let acquire = acquiring(self.pool().acquire());
-        let (connection, acquired) = match self.acquire_limit {
-            None => acquire.await,
-            Some(limit) => match tokio::time::timeout(limit, acquire).await {
-                Ok(done) => done,
-                Err(_) => (Err(sqlx::Error::PoolTimedOut), Acquired::Nothing),
-            },
+        let mut acquire = pin!(acquiring(self.pool().acquire()));
+        let (connection, acquired) = if self.id.is_primary() {
+            acquire.await
+        } else {
+            let mut left = self.watch.config.replica_acquire_timeout;
+            loop {
+                let pause = left.min(LOOK_AGAIN);
+                if let Ok(done) = tokio::time::timeout(pause, &mut acquire).await {
+                    break done;
+                }
+                left -= pause;
+                let serves = self.watch.topology().node(self.id).is_some_and(|node| node.standing().serves());
+                if left.is_zero() || !serves {
+                    return Err(error::acquire(sqlx::Error::PoolTimedOut));
+                }
+            }
         };
         Ok(Checked { connection: connection.map_err(error::acquire)?, opened: acquired.opened() })
     }
 }
+
+/// How often one who waits for a replica's connection looks whether the replica still serves.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 fn with_hooks(
     id: NodeId,

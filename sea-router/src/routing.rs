@@ -217,10 +217,10 @@ impl RoutingConnection {
     }
 
     /// A read on a replica is done.
-    pub(crate) fn count_replica(&self, call: &Call, node: NodeId, proof: &Proof) -> Served {
+    pub(crate) fn count_replica(&self, call: &Call, node: NodeId) -> Served {
         let class = call.options.class();
         self.inner.watch.counters.replica(Some(class), node);
-        events::to_replica(class, node, proof.covered.map(|covered| clock::now().since(covered)));
+        events::to_replica(class, node, call.waited);
         Served::by_replica(node, class, call.waited)
     }
 
@@ -228,14 +228,8 @@ impl RoutingConnection {
     pub(crate) async fn acquire_proven(&self, call: &Call, node: NodeId, proof: &Proof) -> Result<Checked, Missed> {
         let watch = &self.inner.watch;
         let Some(server) = self.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
-        let mut checked = tokio::select! {
-            biased;
-            acquired = server.acquire() => acquired.map_err(|error| self.elsewhere(node, "no connection", error))?,
-            () = watch.down(node) => {
-                let error = DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed);
-                return Err(self.elsewhere(node, "down", error));
-            }
-        };
+        let acquired = server.acquire().await;
+        let mut checked = acquired.map_err(|error| self.elsewhere(node, "no connection", error))?;
         if !call.trusts(checked.opened, proof) && !self.renews(&mut checked, node, proof).await? {
             return Err(Missed::Unproven);
         }
@@ -293,7 +287,7 @@ impl RoutingConnection {
         let (mut checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let out = F::fetch(statement, &mut checked.connection).await;
-        self.session.contact(&self.inner.watch, checked.opened.and_then(|o| o.greeting.branch));
+        self.session.contact(&self.inner.watch, checked.opened);
         out.map_err(F::error)
     }
 
@@ -316,8 +310,10 @@ impl RoutingConnection {
         }
         match admitted {
             Ok(()) => Ok((checked, reason)),
-            Err(lost @ (BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })) if call.options.fallback() == Fallback::Primary => {
-                report(&self.inner.watch, Some(lost));
+            // The contact that follows reports it.
+            Err(BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })
+                if call.options.fallback() == Fallback::Primary =>
+            {
                 Ok((checked, PrimaryReason::BranchLost))
             }
             Err(lost) => {
@@ -402,7 +398,7 @@ impl<F: Fetch> Attempt for ReadOnce<'_, F> {
             },
         };
         let out = out.map_err(|error| routing.missed(node, F::error(error)))?;
-        let served = routing.count_replica(call, node, proof);
+        let served = routing.count_replica(call, node);
         routing.session.read_done(watch, node, proof, served);
         Ok(out)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use read_router::{Branch, BranchLost, NodeId, Opened, Proof, Served, Session, WriteId, events};
+use read_router::{BranchLost, NodeId, Opened, Proof, Served, Session, WriteId, events};
 
 use crate::{clock, watch::Watch};
 
@@ -35,11 +35,16 @@ impl SharedSession {
         self.lock().last = Some(served);
     }
 
-    /// A contact with the primary ended now.
-    pub(crate) fn contact(&self, watch: &Watch, branch: Option<Branch>) {
+    /// A statement that was sent to the primary ended now.
+    pub(crate) fn contact(&self, watch: &Watch, opened: Option<Opened>) {
         let at = clock::now();
-        let lost = self.with(|session| match branch {
-            Some(branch) => session.contact(branch, at, &watch.topology()),
+        let topology = watch.topology();
+        let lost = self.with(|session| match opened.map(|opened| opened.greeting.branch) {
+            Some(Some(branch)) => session.contact(branch, at, &topology),
+            Some(None) => {
+                session.contact_in_recovery(at, &topology);
+                None
+            }
             None => {
                 session.forget();
                 None
@@ -48,11 +53,13 @@ impl SharedSession {
         report(watch, lost);
     }
 
-    /// The server is done with a write.
+    /// The server is done with a write. One that was acknowledged on a connection whose branch is not known leaves
+    /// nothing known of the session.
     pub(crate) fn acknowledged(&self, watch: &Watch, write: WriteId, opened: Option<Opened>) {
         let at = clock::now();
-        let lost = self.with(|session| match opened.and_then(|o| o.greeting.branch) {
-            Some(branch) => session.acknowledged(write, branch, at, &watch.topology()),
+        let topology = watch.topology();
+        let lost = self.with(|session| match opened.and_then(|opened| opened.greeting.branch) {
+            Some(branch) => session.acknowledged(write, branch, at, &topology),
             None => {
                 session.unsent(write);
                 session.forget();

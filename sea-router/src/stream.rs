@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use read_router::{Branch, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, WriteId};
+use read_router::{NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, WriteId};
 use sea_orm::{DbErr, QueryResult, QueryStream, Statement};
 
 use crate::{
@@ -34,7 +34,7 @@ pub struct RoutedStream {
 /// Where the rows come from and what the session must hear of them.
 pub(crate) enum Source {
     Replica { session: SharedSession, watch: Arc<Watch>, node: NodeId, proof: Proof, served: Served, _busy: Busy },
-    PrimaryRead { session: SharedSession, watch: Arc<Watch>, branch: Option<Branch>, shown: bool },
+    PrimaryRead { session: SharedSession, watch: Arc<Watch>, opened: Option<Opened>, shown: bool },
     Write { session: SharedSession, watch: Arc<Watch>, inner: Weak<Inner>, write: WriteId, opened: Option<Opened> },
     Ended,
 }
@@ -69,8 +69,8 @@ impl RoutingConnection {
     ) -> Result<RoutedStream, DbErr> {
         let (checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
-        let branch = checked.opened.and_then(|opened| opened.greeting.branch);
-        let source = Source::PrimaryRead { session: self.session.clone(), watch: self.inner.watch.clone(), branch, shown: false };
+        let opened = checked.opened;
+        let source = Source::PrimaryRead { session: self.session.clone(), watch: self.inner.watch.clone(), opened, shown: false };
         Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
     }
 
@@ -125,7 +125,7 @@ impl Attempt for StreamOnce<'_> {
             },
             row => row,
         };
-        let served = routing.count_replica(call, node, proof);
+        let served = routing.count_replica(call, node);
         let (session, watch) = (routing.session.clone(), watch.clone());
         let source = Source::Replica { session, watch, node, proof: *proof, served, _busy: busy };
         Ok(RoutedStream::begun(rows, first, source))
@@ -137,7 +137,7 @@ impl Source {
     fn seen(&self) {
         match self {
             Self::Replica { session, watch, node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
-            Self::PrimaryRead { session, watch, branch, .. } => session.contact(watch, *branch),
+            Self::PrimaryRead { session, watch, opened, .. } => session.contact(watch, *opened),
             Self::Write { .. } | Self::Ended => {}
         }
     }

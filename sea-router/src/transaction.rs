@@ -99,8 +99,10 @@ impl RoutingConnection {
         let admitted = branch.map_or(Ok(()), |branch| self.session.with(|s| s.admits(&topology, branch)));
         let reason = match admitted {
             Ok(()) => reason,
-            Err(lost @ (BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })) if call.options.fallback() == Fallback::Primary => {
-                report(&self.inner.watch, Some(lost));
+            // The first statement's contact reports it.
+            Err(BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })
+                if call.options.fallback() == Fallback::Primary =>
+            {
                 PrimaryReason::BranchLost
             }
             Err(lost) => {
@@ -152,7 +154,7 @@ impl Attempt for BeginOnce {
             // Dropping it rolls it back.
             return Err(Missed::Unproven);
         }
-        let served = routing.count_replica(call, node, proof);
+        let served = routing.count_replica(call, node);
         routing.session.served(served);
         let place = Place::Replica { node, proof: *proof, served, _busy: Arc::new(busy) };
         Ok(routing.transaction_of(inner, place))
@@ -190,7 +192,7 @@ impl RoutedTransaction {
         let session = &self.connection.session;
         let watch = &self.connection.inner.watch;
         match &self.place {
-            Place::Primary(opened) => session.contact(watch, opened.and_then(|o| o.greeting.branch)),
+            Place::Primary(opened) => session.contact(watch, *opened),
             Place::Replica { node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
         }
     }

@@ -67,18 +67,6 @@ impl Watch {
         let _ = tokio::time::timeout(until.since(clock::now()), changed).await;
     }
 
-    /// Waits until the node is no longer one that serves.
-    pub(crate) async fn down(&self, node: NodeId) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if !self.topology().node(node).is_some_and(|node| node.standing().serves()) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     /// A read failed on the node in a way that says that it is going down.
     pub(crate) fn read_failed(&self, node: NodeId) {
         self.learn(|monitor| monitor.read_failed(node, clock::now()));

@@ -71,6 +71,31 @@ fn unknown_and_fresh_are_different() {
     assert_eq!(resolved(&doubting, &stage).as_deref(), Some("rr1:fresh"));
 }
 
+/// A contact with the newest primary that is known contains whatever the session had seen before.
+#[test]
+fn an_unknown_session_is_known_again_after_a_contact() {
+    let mut stage = stage();
+    let mut session = Session::resume(Token::UNKNOWN, ms(15), true);
+    session.contact(branch(1), ms(20), stage.topology());
+    assert_eq!(resolved(&session, &stage), None);
+    stage.primary(P, 30, 1, 0x90);
+    assert_eq!(resolved(&session, &stage).as_deref(), Some("rr1:7:1@0/90"));
+    let mut old = Session::resume(Token::UNKNOWN, ms(15), true);
+    stage.primary(A, 40, 2, 0x95);
+    old.contact(branch(1), ms(50), stage.topology());
+    assert_eq!(resolved(&old, &stage).as_deref(), Some("rr1:unknown"), "the old primary settles nothing");
+}
+
+#[test]
+fn a_statement_on_a_server_in_recovery_is_resolved_by_the_newest_branch() {
+    let mut stage = stage();
+    let mut session = Session::new(true);
+    session.contact_in_recovery(ms(20), stage.topology());
+    assert_eq!(resolved(&session, &stage), None);
+    stage.primary(P, 30, 1, 0x90);
+    assert_eq!(resolved(&session, &stage).as_deref(), Some("rr1:7:1@0/90"));
+}
+
 /// Rule 8.
 #[test]
 fn a_write_in_doubt_becomes_dirty_when_it_is_over() {
