@@ -4,8 +4,8 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use read_router::{
-    Answer, Backend, Config, Greeting, InFlight, Instance, Lsn, Monitor, Need, NodeId, ReadClass, Role, Session, SystemId,
-    Time, Timeline, Token, WalLayout, select,
+    Answer, Backend, Config, Greeting, InFlight, Instance, Lsn, Monitor, Need, NodeId, ReadClass, Role, Session,
+    SystemId, Time, Timeline, Token, WalLayout, select,
 };
 
 /// A monitor whose nodes have all answered: the primary at 80, the replicas at 100.

@@ -77,11 +77,7 @@ impl ReadOptions {
     /// The class with the default wait budget and the primary as fallback.
     #[must_use]
     pub const fn new(class: ReadClass) -> Self {
-        Self {
-            class,
-            wait: None,
-            fallback: Fallback::Primary,
-        }
+        Self { class, wait: None, fallback: Fallback::Primary }
     }
 
     /// Waits this long for a replica to become good enough. Zero means: decide on what is known now.

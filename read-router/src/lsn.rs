@@ -35,16 +35,9 @@ impl Lsn {
     /// is written. Nothing can stand between the two, so they prove the same.
     #[must_use]
     pub const fn without_page_header(self, layout: WalLayout) -> Self {
-        let header = if self.0 % layout.segment_size < layout.block_size {
-            LONG_PAGE_HEADER
-        } else {
-            SHORT_PAGE_HEADER
-        };
-        if self.0 % layout.block_size == header {
-            Self(self.0 - header)
-        } else {
-            self
-        }
+        let header =
+            if self.0 % layout.segment_size < layout.block_size { LONG_PAGE_HEADER } else { SHORT_PAGE_HEADER };
+        if self.0 % layout.block_size == header { Self(self.0 - header) } else { self }
     }
 }
 
@@ -67,10 +60,7 @@ impl WalLayout {
     #[must_use]
     pub const fn new(block_size: u64, segment_size: u64) -> Option<Self> {
         if block_size > LONG_PAGE_HEADER && segment_size >= block_size {
-            Some(Self {
-                block_size,
-                segment_size,
-            })
+            Some(Self { block_size, segment_size })
         } else {
             None
         }
@@ -80,10 +70,7 @@ impl WalLayout {
 impl Default for WalLayout {
     /// PostgreSQL's own default: pages of 8 KiB, segments of 16 MiB.
     fn default() -> Self {
-        Self {
-            block_size: 8 << 10,
-            segment_size: 16 << 20,
-        }
+        Self { block_size: 8 << 10, segment_size: 16 << 20 }
     }
 }
 
@@ -104,14 +91,10 @@ impl FromStr for Lsn {
 
     fn from_str(text: &str) -> Result<Self, ParseLsnError> {
         let half = |digits: &str| {
-            let plain = !digits.is_empty()
-                && digits.len() <= 8
-                && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            let plain = !digits.is_empty() && digits.len() <= 8 && digits.bytes().all(|b| b.is_ascii_hexdigit());
             plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
         };
-        text.split_once('/')
-            .and_then(|(high, low)| Some(Self(half(high)? << 32 | half(low)?)))
-            .ok_or(ParseLsnError)
+        text.split_once('/').and_then(|(high, low)| Some(Self(half(high)? << 32 | half(low)?))).ok_or(ParseLsnError)
     }
 }
 

@@ -50,12 +50,7 @@ impl Monitor {
     #[must_use]
     pub fn new(replicas: usize, config: Config) -> Self {
         let nodes = replicas + 1;
-        Self {
-            topology: Topology::new(nodes, &config),
-            config,
-            probes: vec![Probe::default(); nodes],
-            next_epoch: 0,
-        }
+        Self { topology: Topology::new(nodes, &config), config, probes: vec![Probe::default(); nodes], next_epoch: 0 }
     }
 
     /// What is known now.
@@ -80,11 +75,8 @@ impl Monitor {
     pub fn opened(&mut self, node: NodeId, greeting: &Greeting) -> Epoch {
         let epoch = Epoch(self.next_epoch);
         self.next_epoch += 1;
-        self.probes[node.index()].connection = Some(Connection {
-            epoch,
-            instance: greeting.instance,
-            layout: greeting.layout,
-        });
+        self.probes[node.index()].connection =
+            Some(Connection { epoch, instance: greeting.instance, layout: greeting.layout });
         self.topology.opened(node, epoch);
         epoch
     }

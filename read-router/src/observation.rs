@@ -41,19 +41,13 @@ impl Observation {
     /// The line of history that the server was on, as far as it said.
     #[must_use]
     pub fn branch(&self) -> Option<Branch> {
-        Some(Branch {
-            system: self.instance.system,
-            timeline: self.timeline?,
-        })
+        Some(Branch { system: self.instance.system, timeline: self.timeline? })
     }
 
     /// The position on that line.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
-        Some(Position {
-            branch: self.branch()?,
-            lsn: self.lsn,
-        })
+        Some(Position { branch: self.branch()?, lsn: self.lsn })
     }
 }
 

@@ -86,7 +86,9 @@ pub struct Opened {
 
 /// The server's answer is not one that [`PROBE`] or [`GREETING`] can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server answered the {question} with {found}; is it PostgreSQL 14 or newer, reached without a statement-rewriting proxy?")]
+#[error(
+    "the server answered the {question} with {found}; is it PostgreSQL 14 or newer, reached without a statement-rewriting proxy?"
+)]
 pub struct UnexpectedAnswer {
     question: &'static str,
     found: &'static str,
@@ -98,10 +100,7 @@ impl Answer {
     /// # Errors
     /// If a column cannot be read; a server that has no position (one that is still restoring) has none.
     pub fn read(position: [Option<&str>; 2], timeline: [Option<&str>; 2]) -> Result<Self, UnexpectedAnswer> {
-        let odd = |found| UnexpectedAnswer {
-            question: "probe",
-            found,
-        };
+        let odd = |found| UnexpectedAnswer { question: "probe", found };
         let role = match position[0] {
             Some("true" | "t") => Role::Replica,
             Some("false" | "f") => Role::Primary,
@@ -109,12 +108,7 @@ impl Answer {
         };
         let lsn = position[1].and_then(|text| text.parse().ok()).ok_or_else(|| odd("no position"))?;
         let [own, control] = timeline.map(|text| text.and_then(|t| t.parse().ok()).filter(|t| *t > 0).map(Timeline));
-        Ok(Self {
-            role,
-            lsn,
-            timeline: own.or(control),
-            exact: own.is_some(),
-        })
+        Ok(Self { role, lsn, timeline: own.or(control), exact: own.is_some() })
     }
 }
 
@@ -124,10 +118,7 @@ impl Greeting {
     /// # Errors
     /// If a column cannot be read.
     pub fn read(row: [Option<&str>; 9]) -> Result<Self, UnexpectedAnswer> {
-        let odd = |found| UnexpectedAnswer {
-            question: "greeting",
-            found,
-        };
+        let odd = |found| UnexpectedAnswer { question: "greeting", found };
         let [system, started, port, block, segment, pid, backend_start, recovery, timeline] = row;
         let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
         // A bigint made of an unsigned number: the sign is its highest bit.
@@ -177,7 +168,17 @@ mod tests {
     #[test]
     fn reads_greetings() {
         let row = |system, block, recovery| {
-            [Some(system), Some("1"), Some("5432"), Some(block), Some("16777216"), Some("7"), None, Some(recovery), Some("1")]
+            [
+                Some(system),
+                Some("1"),
+                Some("5432"),
+                Some(block),
+                Some("16777216"),
+                Some("7"),
+                None,
+                Some(recovery),
+                Some("1"),
+            ]
         };
         let greeting = Greeting::read(row("-1", "8192", "false")).unwrap();
         assert_eq!(greeting.instance.system, SystemId(u64::MAX));

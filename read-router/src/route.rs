@@ -184,7 +184,9 @@ impl PrimaryReason {
             Self::Isolation => "replicas have no SERIALIZABLE isolation",
             Self::NoReplica => "no replica is configured",
             Self::NoneUp => "no configured replica answers as a replica of this cluster",
-            Self::UnknownSession => "nothing is known of what this session has written; start a new session or settle it",
+            Self::UnknownSession => {
+                "nothing is known of what this session has written; start a new session or settle it"
+            }
             Self::InDoubt => "a write of this session has an unknown outcome and may still happen",
             Self::GivenOut => "a connection whose writes are not seen is still out",
             Self::Unresolved => "no server's position after this session's last statement came within the wait budget",

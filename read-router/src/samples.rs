@@ -87,17 +87,10 @@ mod tests {
     use super::*;
     use crate::{SystemId, Timeline};
 
-    const BRANCH: Branch = Branch {
-        system: SystemId(1),
-        timeline: Timeline(1),
-    };
+    const BRANCH: Branch = Branch { system: SystemId(1), timeline: Timeline(1) };
 
     fn sample(ms: u64, lsn: u64) -> Sample {
-        Sample {
-            branch: BRANCH,
-            sent_at: Time::from_nanos(ms * 1_000_000),
-            lsn: Lsn::new(lsn),
-        }
+        Sample { branch: BRANCH, sent_at: Time::from_nanos(ms * 1_000_000), lsn: Lsn::new(lsn) }
     }
 
     #[test]

@@ -130,7 +130,7 @@ enum Missing {
 
 fn judge(topology: &Topology, node: &Node, id: NodeId, need: &Need<'_>, now: Time) -> Result<(), Missing> {
     let standing = node.standing();
-    if !standing.serves() || !topology.answers(node, now) {
+    if !standing.serves() || now > node.answers_until() {
         return Err(Missing::Node);
     }
     match need.read.class() {
@@ -169,11 +169,7 @@ fn has_all(topology: &Topology, node: &Node, id: NodeId, session: &Session) -> R
     if session.floors().iter().any(|f| elsewhere(&f)) {
         return Err(Missing::Floor);
     }
-    if session.positions().all(|floor| topology.covers(reached, floor)) {
-        Ok(())
-    } else {
-        Err(Missing::Replay)
-    }
+    if session.positions().all(|floor| topology.covers(reached, floor)) { Ok(()) } else { Err(Missing::Replay) }
 }
 
 fn is_same_life(node: &Node, id: NodeId, preferred: (NodeId, crate::Epoch)) -> bool {
@@ -298,12 +294,7 @@ struct TwoChoices {
 
 impl TwoChoices {
     fn new(draw: u64) -> Self {
-        Self {
-            random: draw,
-            offered: 0,
-            first: None,
-            second: None,
-        }
+        Self { random: draw, offered: 0, first: None, second: None }
     }
 
     /// Reservoir sampling: the n-th offer takes one of the two places with probability 2/n.
@@ -315,7 +306,7 @@ impl TwoChoices {
         } else if self.second.is_none() {
             self.second = offer;
         } else {
-            match self.next_random() % self.offered {
+            match self.below(self.offered) {
                 0 => self.first = offer,
                 1 => self.second = offer,
                 _ => {}
@@ -330,9 +321,14 @@ impl TwoChoices {
         let take_first = match first.1.cmp(&second.1) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Greater => false,
-            std::cmp::Ordering::Equal => self.next_random().is_multiple_of(2),
+            std::cmp::Ordering::Equal => self.below(2) == 0,
         };
         Some(if take_first { first.0 } else { second.0 })
+    }
+
+    /// A number below `bound`, by a multiplication where a division would cost most of the choice.
+    fn below(&mut self, bound: u64) -> u64 {
+        ((self.next_random() >> 32) * bound) >> 32
     }
 
     /// SplitMix64: one draw is stretched into as many as there are nodes.

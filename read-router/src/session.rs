@@ -93,10 +93,7 @@ impl Session {
     /// from last, which is for sessions that one request or user holds, not for one that a process shares.
     #[must_use]
     pub fn new(sticky: bool) -> Self {
-        Self {
-            preference: if sticky { Preference::Last(None) } else { Preference::Any },
-            ..Self::default()
-        }
+        Self { preference: if sticky { Preference::Last(None) } else { Preference::Any }, ..Self::default() }
     }
 
     /// The session that goes on where `token` stands, which came at `now`.
@@ -131,7 +128,13 @@ impl Session {
     /// The server is done with the write, or is known never to do it, as of `at`.
     ///
     /// Returns what the session may have lost if `branch` is not the one that it has seen.
-    pub fn acknowledged(&mut self, write: WriteId, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
+    pub fn acknowledged(
+        &mut self,
+        write: WriteId,
+        branch: Branch,
+        at: Time,
+        topology: &Topology,
+    ) -> Option<BranchLost> {
         self.doubts.retain(|doubt| *doubt != write);
         self.contact(branch, at, topology)
     }
@@ -197,15 +200,7 @@ impl Session {
                 // Epochs come and go; a session that never asks for its floors must not collect them all.
                 self.resolve(topology);
                 let place = self.floors.partition_point(|f| (f.node, f.epoch) < key);
-                self.floors.insert(
-                    place,
-                    Floor {
-                        node,
-                        epoch,
-                        branch,
-                        ended_at: at,
-                    },
-                );
+                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at });
             }
         }
     }
@@ -232,10 +227,7 @@ impl Session {
         let positions = &mut self.positions;
         self.dirty.retain(|(branch, since)| match topology.first_sample_after(*branch, *since) {
             Some(sample) => {
-                positions.advance(Position {
-                    branch: *branch,
-                    lsn: sample.lsn,
-                });
+                positions.advance(Position { branch: *branch, lsn: sample.lsn });
                 false
             }
             None => true,
@@ -251,10 +243,7 @@ impl Session {
             let at = imported.at;
             imported.positions.retain(|position| match topology.first_sample_after(position.branch, at) {
                 Some(cap) => {
-                    positions.advance(Position {
-                        branch: position.branch,
-                        lsn: position.lsn.min(cap.lsn),
-                    });
+                    positions.advance(Position { branch: position.branch, lsn: position.lsn.min(cap.lsn) });
                     false
                 }
                 None => true,
@@ -331,7 +320,7 @@ impl Session {
 
     /// All positions that a server must have reached, imported ones included.
     pub(crate) fn positions(&self) -> impl Iterator<Item = Position> + '_ {
-        let imported = self.imported.iter().flat_map(|i| i.positions.as_slice());
+        let imported = self.imported.as_ref().map_or(&[][..], |imported| imported.positions.as_slice());
         self.positions.as_slice().iter().chain(imported).copied()
     }
 
@@ -366,10 +355,7 @@ fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
     }
     let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f <= *b))?;
     let sample = topology.first_sample_after(surviving, floor.ended_at)?;
-    Some(Position {
-        branch: surviving,
-        lsn: sample.lsn,
-    })
+    Some(Position { branch: surviving, lsn: sample.lsn })
 }
 
 /// Whether a connection to a server may be trusted for an observation of it: the connection was open before

@@ -42,10 +42,7 @@ impl Add<Duration> for Time {
 
     /// The instant `rhs` later; the farthest representable one if that lies beyond it.
     fn add(self, rhs: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

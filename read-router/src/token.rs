@@ -109,17 +109,11 @@ fn parse_positions(body: &str) -> Option<Positions> {
     let mut positions = Positions::NONE;
     for (index, item) in list.split(',').enumerate() {
         let (timeline, lsn) = item.split_once('@')?;
-        let branch = Branch {
-            system,
-            timeline: Timeline(u32::try_from(number(timeline)?).ok()?),
-        };
+        let branch = Branch { system, timeline: Timeline(u32::try_from(number(timeline)?).ok()?) };
         if index >= MAX_BRANCHES {
             return None;
         }
-        positions.advance(Position {
-            branch,
-            lsn: lsn.parse::<Lsn>().ok()?,
-        });
+        positions.advance(Position { branch, lsn: lsn.parse::<Lsn>().ok()? });
     }
     Some(positions)
 }
@@ -148,8 +142,20 @@ mod tests {
     #[test]
     fn refuses_what_is_no_token() {
         for text in [
-            "", "rr1", "rr1:", "rr2:fresh", "rr1:7", "rr1:7:", "rr1:7:1", "rr1:7:1@", "rr1:7:1@0/3,", "rr1:+7:1@0/3",
-            "rr1:7:4294967296@0/3", "rr1:x:1@0/3", "rr1:7:1@0/3 ", "rr1:unknown ",
+            "",
+            "rr1",
+            "rr1:",
+            "rr2:fresh",
+            "rr1:7",
+            "rr1:7:",
+            "rr1:7:1",
+            "rr1:7:1@",
+            "rr1:7:1@0/3,",
+            "rr1:+7:1@0/3",
+            "rr1:7:4294967296@0/3",
+            "rr1:x:1@0/3",
+            "rr1:7:1@0/3 ",
+            "rr1:unknown ",
         ] {
             assert_eq!(text.parse::<Token>(), Err(ParseTokenError), "{text:?}");
         }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, Role, Sample, SystemId, Time,
-    Timeline,
-    samples::Samples,
+    Timeline, samples::Samples,
 };
 
 /// An immutable picture of all servers, made of observations that are never wrong, only old.
@@ -32,6 +31,7 @@ pub struct Node {
     suspect_since: Option<Time>,
     quarantined: Option<Branch>,
     covered: Option<Time>,
+    answers_until: Time,
     standing: Standing,
 }
 
@@ -104,6 +104,7 @@ impl Node {
             suspect_since: None,
             quarantined: None,
             covered: None,
+            answers_until: Time::default(),
             standing: Standing::Unseen,
         }
     }
@@ -124,6 +125,11 @@ impl Node {
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// When the last answer is too old to say that the node answers: the monitor has then stopped.
+    pub(crate) fn answers_until(&self) -> Time {
+        self.answers_until
     }
 
     /// The sending of the newest primary sample that the node has replayed: everything acknowledged
@@ -187,10 +193,7 @@ impl Topology {
     /// The newest line of history that is known.
     #[must_use]
     pub fn surviving(&self) -> Option<Branch> {
-        Some(Branch {
-            system: self.system?,
-            timeline: self.highest?,
-        })
+        Some(Branch { system: self.system?, timeline: self.highest? })
     }
 
     /// The first kept sample of `branch` sent strictly after `moment`.
@@ -211,8 +214,7 @@ impl Topology {
     /// switch point is; the true switch point is not visible to an ordinary role.
     #[must_use]
     pub fn survives(&self, position: Position, branch: Branch) -> bool {
-        position.branch.system == branch.system
-            && self.reaches(position.branch.timeline, position.lsn, branch.timeline)
+        position.branch.system == branch.system && self.reaches(position.branch.timeline, position.lsn, branch.timeline)
     }
 
     fn reaches(&self, from: Timeline, lsn: Lsn, to: Timeline) -> bool {
@@ -222,12 +224,6 @@ impl Topology {
                 .iter()
                 .filter(|s| s.from == from && s.to <= to && lsn <= s.reached)
                 .any(|s| self.reaches(s.to, lsn, to))
-    }
-
-    /// Whether the node's last answer is recent enough to say that the node answers.
-    pub(crate) fn answers(&self, node: &Node, now: Time) -> bool {
-        let fresh = |o: &Observation| now.since(o.received_at) <= self.observation_lifetime;
-        node.observation.as_ref().is_some_and(fresh)
     }
 
     pub(crate) fn opened(&mut self, id: NodeId, epoch: Epoch) {
@@ -257,6 +253,7 @@ impl Topology {
         node.failure = None;
         node.suspect_since = node.suspect_since.filter(|since| seen.sent_at <= *since);
         node.quarantined = node.quarantined.filter(|branch| seen.branch() == Some(*branch));
+        node.answers_until = seen.received_at + self.observation_lifetime;
         node.observation = Some(seen);
         self.judge();
     }
@@ -284,11 +281,7 @@ impl Topology {
         }
         match self.switches.iter_mut().find(|s| s.from == from && s.to == to) {
             Some(known) => known.reached = known.reached.max(before.lsn),
-            None => self.switches.push(Switch {
-                from,
-                to,
-                reached: before.lsn,
-            }),
+            None => self.switches.push(Switch { from, to, reached: before.lsn }),
         }
     }
 
@@ -298,11 +291,7 @@ impl Topology {
             self.highest = Some(branch.timeline);
             self.highest_since = seen.received_at;
         }
-        self.samples.push(Sample {
-            branch,
-            sent_at: seen.sent_at,
-            lsn: seen.lsn,
-        });
+        self.samples.push(Sample { branch, sent_at: seen.sent_at, lsn: seen.lsn });
         for node in &mut self.nodes {
             let Some(other) = node.observation else { continue };
             // A replica's answer came before this question was sent, and yet it is ahead: the log was

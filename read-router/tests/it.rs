@@ -52,7 +52,8 @@ fn a_choice_allocates_nothing() {
         let allocated = allocation_counter::measure(|| {
             for draw in 0..1000 {
                 session.resolve(monitor.topology());
-                let route = select(monitor.topology(), &need(class, &session, &in_flight, &config), Time::from_nanos(21), draw);
+                let route =
+                    select(monitor.topology(), &need(class, &session, &in_flight, &config), Time::from_nanos(21), draw);
                 assert!(matches!(route, Route::Replica(..)));
             }
         });

@@ -180,13 +180,7 @@ impl Builder {
             tasks.push(task.abort_handle());
         }
         Ok(RoutingConnection {
-            inner: Arc::new_cyclic(|this| Inner {
-                nodes,
-                watch,
-                misrouted: self.misrouted,
-                tasks,
-                this: this.clone(),
-            }),
+            inner: Arc::new_cyclic(|this| Inner { nodes, watch, misrouted: self.misrouted, tasks, this: this.clone() }),
             session: SharedSession::new(Session::new(false)),
             view: View::Unannotated,
         })
@@ -238,6 +232,9 @@ fn check_answers<'a>(
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("replicas", &self.replicas.len()).field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("replicas", &self.replicas.len())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

@@ -17,16 +17,22 @@ pub enum Error {
         source: DbErr,
     },
     /// The server that the primary's URL leads to is a replica.
-    #[error("no primary: the primary's URL leads to a server in recovery (a replica); give the URL of the server that accepts writes")]
+    #[error(
+        "no primary: the primary's URL leads to a server in recovery (a replica); give the URL of the server that accepts writes"
+    )]
     NoPrimary,
     /// A replica's URL leads to a second server that accepts writes.
-    #[error("two primaries: {node} accepts writes but is not the primary that was given; promote one of them to be the primary's URL and make the other follow it")]
+    #[error(
+        "two primaries: {node} accepts writes but is not the primary that was given; promote one of them to be the primary's URL and make the other follow it"
+    )]
     TwoPrimaries {
         /// The node given as a replica.
         node: NodeId,
     },
     /// A replica's URL leads to a server of another cluster.
-    #[error("{node} belongs to another cluster (system identifier {found}) than the primary ({expected}); reads there would show other data")]
+    #[error(
+        "{node} belongs to another cluster (system identifier {found}) than the primary ({expected}); reads there would show other data"
+    )]
     ForeignCluster {
         /// The node given as a replica.
         node: NodeId,
@@ -93,9 +99,9 @@ pub(crate) fn exec(error: sqlx::Error) -> DbErr {
 /// sqlx's error inside SeaORM's, if that is what it is.
 pub(crate) fn driver(error: &DbErr) -> Option<&sqlx::Error> {
     match error {
-        DbErr::Conn(RuntimeErr::SqlxError(e)) | DbErr::Exec(RuntimeErr::SqlxError(e)) | DbErr::Query(RuntimeErr::SqlxError(e)) => {
-            Some(e)
-        }
+        DbErr::Conn(RuntimeErr::SqlxError(e))
+        | DbErr::Exec(RuntimeErr::SqlxError(e))
+        | DbErr::Query(RuntimeErr::SqlxError(e)) => Some(e),
         _ => None,
     }
 }
@@ -104,9 +110,7 @@ pub(crate) fn driver(error: &DbErr) -> Option<&sqlx::Error> {
 /// process was ended, before an answer came.
 pub(crate) fn leaves_in_doubt(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(error) => {
-            error.code().is_some_and(|c| ReplicaError::of(&c) == ReplicaError::NodeGone)
-        }
+        sqlx::Error::Database(error) => error.code().is_some_and(|c| ReplicaError::of(&c) == ReplicaError::NodeGone),
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         _ => false,
     }

@@ -54,8 +54,8 @@ pub use builder::{Builder, Misrouted};
 pub use connection::RoutingConnection;
 pub use error::Error;
 pub use read_router::{
-    BranchLost, ClassName, Config, Fallback, NodeId, NodeStats, PrimaryReason, ReadClass, ReadOptions, Served, Standing,
-    Stats, Token, Topology,
+    BranchLost, ClassName, Config, Fallback, NodeId, NodeStats, PrimaryReason, ReadClass, ReadOptions, Served,
+    Standing, Stats, Token, Topology,
 };
 pub use stream::RoutedStream;
 pub use transaction::{RoutedTransaction, RoutedTransactionStream};

@@ -18,11 +18,16 @@ use crate::{
 };
 
 /// A user's callback for a connection that was just opened.
-pub(crate) type AfterConnect =
-    Arc<dyn for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<(), sqlx::Error>> + Send + Sync>;
+pub(crate) type AfterConnect = Arc<
+    dyn for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<(), sqlx::Error>>
+        + Send
+        + Sync,
+>;
 /// A user's callback for an idle connection that is about to be handed out.
 pub(crate) type BeforeAcquire = Arc<
-    dyn for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<bool, sqlx::Error>> + Send + Sync,
+    dyn for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<bool, sqlx::Error>>
+        + Send
+        + Sync,
 >;
 /// A user's last word on a pool's options.
 pub(crate) type MapPool = Arc<dyn Fn(PoolOptions<Postgres>) -> PoolOptions<Postgres> + Send + Sync>;

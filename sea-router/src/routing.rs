@@ -9,15 +9,8 @@ use read_router::{
 use sea_orm::{DbErr, RuntimeErr, Statement, error::ConnAcquireErr};
 
 use crate::{
-    Misrouted, RoutingConnection, clock,
-    connection::View,
-    doubt, error,
-    fetch::Fetch,
-    finish::finish,
-    node::Checked,
-    openings,
-    session::report,
-    watch::Watch,
+    Misrouted, RoutingConnection, clock, connection::View, doubt, error, fetch::Fetch, finish::finish, node::Checked,
+    openings, session::report, watch::Watch,
 };
 
 /// A read on its way.
@@ -167,7 +160,11 @@ impl RoutingConnection {
                 Err(Missed::Unproven) => return Err(self.refuse(call, PrimaryReason::Behind)),
                 Err(Missed::Elsewhere(error)) => {
                     if call.exclude.replace(node).is_some() {
-                        return if may_fall_back { Ok(Outcome::Primary(PrimaryReason::ReplicaFailed)) } else { Err(error) };
+                        return if may_fall_back {
+                            Ok(Outcome::Primary(PrimaryReason::ReplicaFailed))
+                        } else {
+                            Err(error)
+                        };
                     }
                     failure = Some(error);
                 }
@@ -241,7 +238,8 @@ impl RoutingConnection {
         let watch = &self.inner.watch;
         let Some(opened) = checked.opened.filter(|_| !proof.same_life && !proof.is_primary) else { return Ok(false) };
         watch.counters.own_sample();
-        let sample = tokio::time::timeout(watch.config.probe_timeout, openings::position(&mut checked.connection)).await;
+        let sample =
+            tokio::time::timeout(watch.config.probe_timeout, openings::position(&mut checked.connection)).await;
         let Ok(Ok(answer)) = sample else {
             checked.connection.close_on_drop();
             let error = DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed);

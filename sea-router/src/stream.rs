@@ -70,7 +70,12 @@ impl RoutingConnection {
         let (checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let opened = checked.opened;
-        let source = Source::PrimaryRead { session: self.session.clone(), watch: self.inner.watch.clone(), opened, shown: false };
+        let source = Source::PrimaryRead {
+            session: self.session.clone(),
+            watch: self.inner.watch.clone(),
+            opened,
+            shown: false,
+        };
         Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
     }
 
@@ -136,7 +141,9 @@ impl Source {
     /// Rows have been shown: their snapshot lies before this moment.
     fn seen(&self) {
         match self {
-            Self::Replica { session, watch, node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
+            Self::Replica { session, watch, node, proof, served, .. } => {
+                session.read_done(watch, *node, proof, *served)
+            }
             Self::PrimaryRead { session, watch, opened, .. } => session.contact(watch, *opened),
             Self::Write { .. } | Self::Ended => {}
         }

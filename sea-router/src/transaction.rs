@@ -15,9 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::Stream;
-use read_router::{
-    BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token,
-};
+use read_router::{BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token};
 use sea_orm::{
     AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
     Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
@@ -60,7 +58,9 @@ enum Place {
 impl RoutingConnection {
     pub(crate) async fn begin_with(&self, options: TransactionOptions) -> Result<RoutedTransaction, DbErr> {
         match self.view {
-            View::Read(read) if options.access_mode == Some(AccessMode::ReadOnly) => self.begin_read(options, read).await,
+            View::Read(read) if options.access_mode == Some(AccessMode::ReadOnly) => {
+                self.begin_read(options, read).await
+            }
             _ => {
                 self.count_primary(self.view.class(), PrimaryReason::Transaction, Duration::ZERO);
                 let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;

@@ -8,7 +8,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use read_router::{
-    Answer, Ask, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, StatementKinds, Time, Topology, events,
+    Answer, Ask, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, StatementKinds, Time, Topology,
+    events,
 };
 use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};

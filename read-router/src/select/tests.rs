@@ -114,7 +114,11 @@ fn no_replica_and_none_up_are_told_apart() {
         stage.open(A, 1, 7);
         stage.replica(A, 35, 1, 80);
         assert_eq!(nodes(&stage, read, &fresh, 40), [A], "back");
-        assert_eq!(route(&stage, read, &fresh, 60_000, 0), Route::Primary(PrimaryReason::NoneUp), "the monitor stopped");
+        assert_eq!(
+            route(&stage, read, &fresh, 60_000, 0),
+            Route::Primary(PrimaryReason::NoneUp),
+            "the monitor stopped"
+        );
     }
 }
 

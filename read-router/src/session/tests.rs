@@ -148,12 +148,9 @@ fn a_floor_takes_the_branch_of_the_later_sample() {
 #[test]
 fn connections_are_trusted_only_for_later_observations_of_their_server() {
     let instance = |started_us| Instance { system: branch(1).system, started_us, port: 1 };
-    for (opened, connection, observed, sent, trusted) in [
-        (10, 1, 1, 11, true),
-        (10, 1, 1, 10, false),
-        (11, 1, 1, 10, false),
-        (10, 2, 1, 11, false),
-    ] {
+    for (opened, connection, observed, sent, trusted) in
+        [(10, 1, 1, 11, true), (10, 1, 1, 10, false), (11, 1, 1, 10, false), (10, 2, 1, 11, false)]
+    {
         assert_eq!(connection_trusts(ms(opened), instance(connection), instance(observed), ms(sent)), trusted);
     }
 }

@@ -36,7 +36,13 @@ async fn wrong_servers_are_clear_errors() {
     let (mine, foreign) = (cluster(2), cluster(1));
     let (primary, first, second) = (mine.primary().url(), mine.replica(0).url(), mine.replica(1).url());
 
-    for url in ["", "nonsense", "mysql://localhost/app", "postgres://127.0.0.1:1/postgres", "postgres://no.such.host.invalid/x"] {
+    for url in [
+        "",
+        "nonsense",
+        "mysql://localhost/app",
+        "postgres://127.0.0.1:1/postgres",
+        "postgres://no.such.host.invalid/x",
+    ] {
         let mut options = options(url);
         options.acquire_timeout(Duration::from_millis(500));
         let failed = RoutingConnection::builder(options).connect().await.expect_err(url);
@@ -134,7 +140,11 @@ async fn a_bound_that_no_probe_can_prove_has_its_reason() {
     let cluster = cluster(1);
     let db = connect(&cluster.primary().url(), &[&cluster.replica(0).url()]).await.expect("up");
     let session = db.new_session();
-    for (bound, wait) in [(Duration::ZERO, Duration::ZERO), (Duration::ZERO, Duration::from_millis(50)), (Duration::from_nanos(1), Duration::ZERO)] {
+    for (bound, wait) in [
+        (Duration::ZERO, Duration::ZERO),
+        (Duration::ZERO, Duration::from_millis(50)),
+        (Duration::from_nanos(1), Duration::ZERO),
+    ] {
         let read = ReadClass::SecondsStale(bound).wait(wait);
         assert_eq!(session.number(Some(read), COUNT).await.unwrap(), Some(1));
         assert_eq!(session.last_served().and_then(|s| s.reason), Some(PrimaryReason::TooStale), "{bound:?}");
@@ -166,7 +176,10 @@ async fn errors_of_statements_come_through() {
     cluster.primary().sql("ALTER SYSTEM SET default_transaction_read_only = on").expect("set");
     cluster.primary().sql("SELECT pg_reload_conf()").expect("reloaded");
     until("the primary is read-only", || async {
-        session.execute("INSERT INTO t VALUES (1)").await.is_err_and(|e| e.to_string().contains("read-only transaction"))
+        session
+            .execute("INSERT INTO t VALUES (1)")
+            .await
+            .is_err_and(|e| e.to_string().contains("read-only transaction"))
     })
     .await;
     assert_eq!(session.number(Some(ReadClass::MustSeeMyWrite.into()), COUNT).await.unwrap().is_some(), true);

@@ -5,7 +5,8 @@ use std::{pin::Pin, sync::Arc, task::Poll, time::Duration};
 use read_router::{Config, PrimaryReason, ReadClass};
 use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
 use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseConnection, DbBackend, DbErr, IsolationLevel, Statement, StreamTrait, TransactionError, TransactionTrait,
+    AccessMode, ConnectionTrait, DatabaseConnection, DbBackend, DbErr, IsolationLevel, Statement, StreamTrait,
+    TransactionError, TransactionTrait,
 };
 use sea_router::{RoutedTransaction, RoutingConnection};
 
@@ -90,7 +91,8 @@ async fn a_read_only_transaction_of_a_class_runs_whole_on_one_replica() {
     drop(plain);
     // No standby has SERIALIZABLE: READ ONLY on the primary.
     let view = session.eventual();
-    let serializable = view.begin_with_config(Some(IsolationLevel::Serializable), Some(AccessMode::ReadOnly)).await.unwrap();
+    let serializable =
+        view.begin_with_config(Some(IsolationLevel::Serializable), Some(AccessMode::ReadOnly)).await.unwrap();
     assert!(!is_replica(&serializable).await);
     assert!(serializable.execute_unprepared("UPDATE t SET v = 6").await.is_err());
     drop(serializable);
@@ -116,7 +118,11 @@ async fn a_stream_that_writes_counts_as_contact() {
     let strict = ReadClass::MustSeeMyWrite;
     for round in 1..=50 {
         let session = db.0.new_session();
-        let text = format!("INSERT INTO t SELECT g, 1 FROM generate_series({}, {}) g RETURNING id", round * 100, round * 100 + 99);
+        let text = format!(
+            "INSERT INTO t SELECT g, 1 FROM generate_series({}, {}) g RETURNING id",
+            round * 100,
+            round * 100 + 99
+        );
         let mut stream = session.stream_raw(sql(&text)).await.unwrap();
         let rows = if round % 2 == 0 { 100 } else { 3 };
         for _ in 0..rows {
@@ -264,7 +270,12 @@ async fn polled<T>(polls: u64, work: impl Future<Output = T>) -> Option<T> {
 
 /// A write of which the caller may not have heard the end. Once the session knows the outcome, it sees a write that did
 /// happen, though the replica applies it late; and an acknowledged one did happen.
-async fn sees_what_became_of_it(session: &RoutingConnection, outside: &DatabaseConnection, id: u64, acknowledged: bool) {
+async fn sees_what_became_of_it(
+    session: &RoutingConnection,
+    outside: &DatabaseConnection,
+    id: u64,
+    acknowledged: bool,
+) {
     until("the session knows the outcome", || async { !session.token().await.is_unknown() }).await;
     let count = format!("SELECT count(*) FROM t WHERE id = {id}");
     let happened = number(outside, &count).await.unwrap();
@@ -291,7 +302,8 @@ async fn panics_inside(session: RoutingConnection, insert: String) {
 async fn nothing_outlives_the_last_clone() {
     let Stage { cluster, db } = stage(1).await;
     let cluster = Arc::clone(&cluster);
-    let others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let others =
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let connections = || [cluster.primary(), cluster.replica(0)].map(|n| n.sql(others).expect("asked")[0][0].clone());
     let clone = db.0.must_see_my_write();
     number(&clone, "SELECT v FROM t").await.unwrap();

@@ -85,7 +85,11 @@ async fn read_and_judge<S: Subject>(db: &S, commits: &Commits, phase: &str) -> b
     let seen = session.number(Some(ReadClass::SecondsStale(BOUND).into()), READ).await.expect("read").expect("a row");
     let due = commits.lock().expect("not poisoned").iter().filter(|at| **at + BOUND < asked).count();
     let due = i64::try_from(due).expect("few commits");
-    assert!(seen >= due, "{phase}: saw {seen}, but {due} was acknowledged {BOUND:?} before; {:?}", session.last_served());
+    assert!(
+        seen >= due,
+        "{phase}: saw {seen}, but {due} was acknowledged {BOUND:?} before; {:?}",
+        session.last_served()
+    );
     session.last_served().is_some_and(|s| s.node == NodeId::replica(0))
 }
 

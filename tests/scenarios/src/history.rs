@@ -64,7 +64,10 @@ pub async fn writes_then_reads<S: Subject>(gate: Gate, tasks: u64, writes: u64, 
                     if value % 50 == 0 {
                         session = db.resume(session.token().await);
                     }
-                    session.execute(&format!("UPDATE r SET v = {value} WHERE id = {id}")).await.expect("the primary is up");
+                    session
+                        .execute(&format!("UPDATE r SET v = {value} WHERE id = {id}"))
+                        .await
+                        .expect("the primary is up");
                     let options: ReadOptions = match gate {
                         Gate::On => ReadClass::MustSeeMyWrite.into(),
                         Gate::Off => ReadClass::Eventual.into(),

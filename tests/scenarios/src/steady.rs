@@ -34,7 +34,10 @@ pub async fn steady_state_costs_nothing<S: Subject>() {
         (between.replica_reads() - before.replica_reads(), after.replica_reads() - between.replica_reads());
     let cap = 3 * PERIOD.as_nanos() / config.probe_spacing.as_nanos();
     assert!(reads_second * 10 > reads_first * 15, "{reads_first} and {reads_second} reads: not twice the load");
-    assert!(first.abs_diff(second) * 20 <= first, "{first} probes, then {second} with {reads_second} reads in place of {reads_first}");
+    assert!(
+        first.abs_diff(second) * 20 <= first,
+        "{first} probes, then {second} with {reads_second} reads in place of {reads_first}"
+    );
     assert!(u128::from(second) < cap, "{second} probes, cap {cap}");
     assert_eq!(after.primary_of(read_router::ClassName::MustSeeMyWrite), 0, "{after:?}");
     for (replica, mark) in cluster.replicas().iter().zip(marks) {
@@ -61,7 +64,8 @@ async fn work<S: Subject>(sessions: &[S], time: Duration, times: usize) {
 fn statements(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| {
         let (_, rest) = line.split_once("LOG:  ")?;
-        rest.strip_prefix("statement: ").or_else(|| rest.strip_prefix("execute ").and_then(|r| Some(r.split_once(": ")?.1)))
+        rest.strip_prefix("statement: ")
+            .or_else(|| rest.strip_prefix("execute ").and_then(|r| Some(r.split_once(": ")?.1)))
     })
 }
 

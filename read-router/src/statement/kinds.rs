@@ -1,0 +1,163 @@
+//! Remembered kinds, so that a text which comes again is not walked again.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::{NotRead, StatementKind, text_hash::TextHash};
+
+/// A bounded memory of kinds, shared between threads, without a lock.
+///
+/// It holds no text: 64 bits for each of up to 4096 statements and a kilobyte of keys, whatever number and length of
+/// statements pass. A set of two entries that is full forgets the older one.
+///
+/// # Guaranteed
+///
+/// For a key that is random and secret, [`kind`](Self::kind) differs from [`StatementKind::of`] with a probability
+/// below 2⁻⁶⁰ per call, also for texts chosen by someone who wants it to. A hit neither allocates, locks, nor writes.
+///
+/// # Not guaranteed
+///
+/// That a statement is remembered. Forgetting costs one walk over the text.
+pub struct StatementKinds {
+    hash: TextHash,
+    /// 56 bits of a text's hash, then the code of its kind; 0 where nothing is remembered. Each entry is whole by
+    /// itself, so threads need no order between them.
+    entries: Box<[AtomicU64]>,
+}
+
+const ENTRIES: usize = 4096;
+const CODE: u64 = 0xff;
+
+impl StatementKinds {
+    /// An empty memory. The key must come from a random source: who knows it can make two texts that are taken for
+    /// one.
+    pub fn with_key(key: [u64; 2]) -> Self {
+        Self { hash: TextHash::with_key(key), entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The kind of `sql`, remembered or else told from the text.
+    pub fn kind(&self, sql: &str) -> StatementKind {
+        let hash = self.hash.of(sql.as_bytes());
+        // The number of the set has those bits of the hash that an entry lacks, but for the lowest.
+        let set = (hash as usize % ENTRIES) & !1;
+        let Some([newer, older]) = self.entries.get(set..set + 2) else {
+            return StatementKind::of(sql);
+        };
+        let first = newer.load(Relaxed);
+        for entry in [first, older.load(Relaxed)] {
+            if entry & !CODE == hash & !CODE
+                && let Some(kind) = decode(entry & CODE)
+            {
+                return kind;
+            }
+        }
+        let kind = StatementKind::of(sql);
+        older.store(first, Relaxed);
+        newer.store(hash & !CODE | encode(kind), Relaxed);
+        kind
+    }
+}
+
+impl fmt::Debug for StatementKinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the key.
+        f.debug_struct("StatementKinds").finish_non_exhaustive()
+    }
+}
+
+/// In the order of their declaration, which gives the codes.
+const REASONS: [NotRead; 8] = [
+    NotRead::Write,
+    NotRead::Lock,
+    NotRead::Function,
+    NotRead::Operator,
+    NotRead::Session,
+    NotRead::SeveralStatements,
+    NotRead::Catalog,
+    NotRead::Unknown,
+];
+
+/// Never 0, which is an empty entry.
+fn encode(kind: StatementKind) -> u64 {
+    match kind {
+        StatementKind::Read => 1,
+        StatementKind::Primary(reason) => 2 + reason as u64,
+    }
+}
+
+fn decode(code: u64) -> Option<StatementKind> {
+    if code == 1 {
+        return Some(StatementKind::Read);
+    }
+    let reason = REASONS.get(code.checked_sub(2)? as usize)?;
+    Some(StatementKind::Primary(*reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_the_kind_and_never_the_empty_entry() {
+        for (code, reason) in REASONS.into_iter().enumerate() {
+            let kind = StatementKind::Primary(reason);
+            assert_eq!(encode(kind), code as u64 + 2);
+            assert_eq!(decode(encode(kind)), Some(kind));
+        }
+        assert_eq!(decode(encode(StatementKind::Read)), Some(StatementKind::Read));
+        assert_eq!(decode(0), None);
+        assert_eq!(decode(CODE), None);
+    }
+
+    #[test]
+    fn the_second_answer_is_the_first_one() {
+        let kinds = StatementKinds::with_key([1, 2]);
+        for sql in ["SELECT 1", "SELECT nextval('s')", "DELETE FROM t", "", "SELECT 1"] {
+            for _ in 0..3 {
+                assert_eq!(kinds.kind(sql), StatementKind::of(sql), "{sql}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_more_texts_than_entries_stay_right() {
+        let kinds = StatementKinds::with_key([3, 4]);
+        for round in 0..2 {
+            for number in 0..3 * ENTRIES {
+                let read = number % 2 == 0;
+                let sql = format!("{} FROM t WHERE id = {number}", if read { "SELECT" } else { "DELETE" });
+                assert_eq!(kinds.kind(&sql).is_read(), read, "{sql} in round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let kinds = StatementKinds::with_key([9, 9]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 0..2 * ENTRIES {
+                        assert!(kinds.kind(&format!("SELECT {number}")).is_read());
+                        assert!(!kinds.kind(&format!("CALL p({number})")).is_read());
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn two_texts_of_one_set_are_both_remembered() {
+        let kinds = StatementKinds::with_key([5, 6]);
+        let hash = |sql: &str| kinds.hash.of(sql.as_bytes());
+        let set = |sql: &str| (hash(sql) as usize % ENTRIES) & !1;
+        let first = "SELECT 0".to_owned();
+        let second = (1..).map(|number| format!("SELECT {number}")).find(|sql| set(sql) == set(&first)).unwrap();
+        kinds.kind(&first);
+        kinds.kind(&second);
+        let held = kinds.entries[set(&first)..][..2].iter().map(|entry| entry.load(Relaxed) & !CODE);
+        assert!(held.eq([hash(&second) & !CODE, hash(&first) & !CODE]));
+    }
+}

@@ -1,0 +1,223 @@
+//! The names in a query: keywords, calls, types, and what they are when a parenthesis follows.
+
+use super::{
+    super::{
+        NotRead,
+        functions::HARMLESS,
+        lexer::Token,
+        words::{Folded, RESERVED, SPECIAL_FORMS},
+    },
+    Before, Bracket, Walk,
+};
+
+/// A name as it stands in the text, `a` or `a.b.c`.
+#[derive(Clone, Copy, Debug)]
+struct Name<'a> {
+    last: Token<'a>,
+    parts: usize,
+    /// Two parts, the first of them `pg_catalog`.
+    built_in: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Behind the first part of a name: of a column, relation, type or alias, a keyword, or a call.
+    pub(super) fn name(&mut self, first: Token<'a>) -> Result<(), NotRead> {
+        let before = self.before;
+        self.before = match first {
+            Token::Word(word) => Before::Word(word),
+            _ => Before::Value,
+        };
+        let mut name = Name { last: first, parts: 1, built_in: false };
+        while self.tokens.take_symbol(b'.')? {
+            self.before = Before::Value;
+            let built_in = name.parts == 1 && name.last.is_named(b"pg_catalog");
+            if name.built_in || (!built_in && is_catalog(name.last)) {
+                return Err(NotRead::Catalog);
+            }
+            match self.tokens.next()? {
+                Some(last @ (Token::Word(_) | Token::Quoted(_))) => {
+                    name = Name { last, parts: name.parts + 1, built_in };
+                }
+                Some(Token::Operator(b"*")) if !built_in => return Ok(()),
+                _ => return Err(NotRead::Unknown),
+            }
+        }
+        if self.tokens.peek_symbol(b'(')? {
+            let bracket = self.parenthesis(name, before)?;
+            self.tokens.next()?;
+            return self.open(bracket);
+        }
+        if name.built_in || is_catalog(name.last) {
+            return Err(NotRead::Catalog);
+        }
+        match (name.parts, name.last) {
+            (1, Token::Word(word)) => self.keyword(word, before),
+            _ => Ok(()),
+        }
+    }
+
+    /// Behind the dot of `(row).field`, `array[1].field` or `(row).*`.
+    pub(super) fn field(&mut self) -> Result<(), NotRead> {
+        match self.tokens.next()? {
+            Some(Token::Word(_) | Token::Quoted(_) | Token::Operator(b"*")) => {}
+            _ => return Err(NotRead::Unknown),
+        }
+        self.before = Before::Value;
+        match self.tokens.peek_symbol(b'(')? {
+            true => Err(NotRead::Function),
+            false => Ok(()),
+        }
+    }
+
+    /// What the parenthesis behind the name is, unless it calls something unknown.
+    fn parenthesis(&mut self, name: Name<'a>, before: Before<'a>) -> Result<Bracket, NotRead> {
+        if name.last.is_word(b"operator") {
+            return Err(NotRead::Operator);
+        }
+        let (folded, single_word);
+        let function = match name.last {
+            Token::Word(word) => {
+                single_word = (name.parts == 1).then_some(word);
+                folded = Folded::new(word);
+                folded.as_bytes()
+            }
+            Token::Quoted(text) => {
+                single_word = None;
+                text
+            }
+            _ => return Err(NotRead::Unknown),
+        };
+        if let Some(word) = single_word
+            && RESERVED.contains(function)
+        {
+            self.keyword(word, before)?;
+            return match function {
+                b"on" if before.is_word(b"distinct") => Ok(Bracket::DistinctOn),
+                _ => Ok(Bracket::Round),
+            };
+        }
+        // No function can follow a value, `::` or AS. So this is an alias with columns, a type with modifiers, or a
+        // word like OVER, FILTER, ILIKE.
+        if matches!(before, Before::Value | Before::Cast) || before.is_word(b"as") {
+            return match name.built_in || is_catalog(name.last) {
+                true => Err(NotRead::Catalog),
+                false => Ok(Bracket::Round),
+            };
+        }
+        if before.is_word(b"tablesample") {
+            return match (name.parts, function) {
+                (1, b"bernoulli" | b"system") => Ok(Bracket::Round),
+                _ => Err(NotRead::Function),
+            };
+        }
+        if single_word.is_some()
+            && let Some(bracket) = self.phrase(function, before)
+        {
+            return Ok(bracket);
+        }
+        match (name.parts == 1 || name.built_in) && HARMLESS.contains(function) {
+            true => Ok(Bracket::Round),
+            false => Err(NotRead::Function),
+        }
+    }
+
+    /// The bracket of a word that takes a parenthesis without being a call, by itself or after what stands before it.
+    fn phrase(&self, word: &[u8], before: Before<'a>) -> Option<Bracket> {
+        let level = self.open.last()?;
+        let fits = match word {
+            _ if SPECIAL_FORMS.contains(word) => true,
+            b"by" => before.is_one_of(&[b"order", b"partition", b"group"]),
+            b"zone" => before.is_word(b"time"),
+            b"first" | b"next" => before.is_word(b"fetch"),
+            b"varying" => before.is_one_of(&[b"character", b"char", b"bit", b"nchar"]),
+            b"like" | b"ilike" | b"escape" | b"columns" => before.ends_value(),
+            b"join" => before.ends_value() || before.is_one_of(JOINS),
+            b"rollup" | b"cube" if level.bracket == Bracket::GroupingSets => {
+                matches!(before, Before::Start | Before::Comma)
+            }
+            b"rollup" | b"cube" if level.grouping => {
+                before == Before::Comma || before.is_one_of(&[b"by", b"distinct", b"all"])
+            }
+            b"sets" if before.is_word(b"grouping") => return Some(Bracket::GroupingSets),
+            _ => false,
+        };
+        fits.then_some(Bracket::Round)
+    }
+
+    /// Behind a single word without quotes that is no call: a keyword, or a name after all.
+    fn keyword(&mut self, word: &'a [u8], before: Before<'a>) -> Result<(), NotRead> {
+        match Folded::new(word).as_bytes() {
+            b"into" => return Err(NotRead::Write),
+            b"for" => {
+                if self.peek_one_of(&[b"update", b"share", b"no", b"key"])? {
+                    return Err(NotRead::Lock);
+                }
+                self.grouping(false);
+            }
+            b"with" => return self.with(),
+            b"not" if before.ends_value() && self.tokens.peek_word(b"ilike")? => self.before = Before::Value,
+            b"group" if self.tokens.peek_word(b"by")? => self.grouping(true),
+            b"having" | b"window" | b"order" | b"limit" | b"offset" | b"fetch" | b"union" | b"intersect"
+            | b"except" => self.grouping(false),
+            // Of a sequence's one row: by hand it is read without quotes, and it is ahead on a standby. An ORM quotes
+            // a column that has the same name.
+            b"last_value" if !before.is_word(b"as") => return Err(NotRead::Catalog),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Behind a `WITH` in the middle of a query, where none with CTEs can be.
+    fn with(&mut self) -> Result<(), NotRead> {
+        if self.tokens.take_word(b"ordinality")? {
+            self.before = Before::Value;
+            return Ok(());
+        }
+        match self.peek_one_of(&[b"time", b"ties", b"unique", b"wrapper", b"conditional", b"unconditional"])? {
+            true => Ok(()),
+            false => Err(NotRead::Unknown),
+        }
+    }
+
+    fn peek_one_of(&mut self, words: &[&[u8]]) -> Result<bool, NotRead> {
+        let ahead = self.tokens.peek()?;
+        Ok(ahead.is_some_and(|token| words.iter().any(|word| token.is_word(word))))
+    }
+
+    fn grouping(&mut self, grouping: bool) {
+        if let Some(level) = self.open.last_mut() {
+            level.grouping = grouping;
+        }
+    }
+}
+
+/// The words before `JOIN`.
+const JOINS: &[&[u8]] = &[b"left", b"right", b"full", b"inner", b"outer", b"cross", b"natural"];
+
+/// Whether the name is one of PostgreSQL's own relations, one of their schemas, or a type whose input looks a name up
+/// in them.
+fn is_catalog(name: Token<'_>) -> bool {
+    let (Token::Word(text) | Token::Quoted(text)) = name else {
+        return false;
+    };
+    match text {
+        [b'p' | b'P', b'g' | b'G', b'_', ..] => true,
+        [b'i' | b'I' | b'r' | b'R', ..] => CATALOG.iter().any(|lower| name.is_named(lower)),
+        _ => false,
+    }
+}
+
+// Not regconfig and regdictionary: to_tsvector('english', ..) looks up the same.
+const CATALOG: &[&[u8]] = &[
+    b"information_schema",
+    b"regclass",
+    b"regcollation",
+    b"regdatabase",
+    b"regnamespace",
+    b"regoper",
+    b"regoperator",
+    b"regproc",
+    b"regprocedure",
+    b"regrole",
+    b"regtype",
+];
