@@ -223,7 +223,6 @@ impl RoutingConnection {
 
     /// A connection of the node for which the proof holds.
     pub(crate) async fn acquire_proven(&self, call: &Call, node: NodeId, proof: &Proof) -> Result<Checked, Missed> {
-        let watch = &self.inner.watch;
         let Some(server) = self.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
         let acquired = server.acquire().await;
         let mut checked = acquired.map_err(|error| self.elsewhere(node, "no connection", error))?;

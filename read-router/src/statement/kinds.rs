@@ -122,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn a_hit_allocates_nothing() {
+        let kinds = StatementKinds::with_key([1, 2]);
+        let sql = format!("SELECT {} FROM t", "\"a\", ".repeat(1_000) + "1");
+        assert!(kinds.kind(&sql).is_read());
+        let allocated = allocation_counter::measure(|| assert!(kinds.kind(&sql).is_read()));
+        assert_eq!(allocated.count_total, 0);
+    }
+
+    #[test]
     fn many_more_texts_than_entries_stay_right() {
         let kinds = StatementKinds::with_key([3, 4]);
         for round in 0..2 {

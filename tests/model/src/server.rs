@@ -63,10 +63,7 @@ impl Server {
     /// The next commit that a standby of `upstream` replays.
     pub(crate) fn next_of(&self, upstream: &Self) -> Option<u8> {
         let streams = self.standby && upstream.log.starts_with(&self.log);
-        upstream.log[..upstream.flushed.max(self.log.len()).min(upstream.log.len())]
-            .get(self.log.len())
-            .copied()
-            .filter(|_| streams)
+        upstream.log.get(self.log.len()).copied().filter(|_| streams)
     }
 
     pub(crate) fn replay(&mut self, commit: u8) {

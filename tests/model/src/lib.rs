@@ -1,0 +1,27 @@
+//! A model of the servers around the real decision core.
+#![allow(missing_docs)]
+
+mod action;
+mod client;
+mod possible;
+mod process;
+mod ranked;
+mod reading;
+mod rule;
+mod server;
+mod state;
+mod step;
+mod world;
+
+pub use action::Action;
+pub use client::{Class, Violation};
+pub use rule::Off;
+pub use server::Commits;
+pub use state::State;
+pub use world::{Budget, World};
+
+impl World {
+    pub(crate) fn judges_bounds(&self) -> bool {
+        self.classes.contains(&Class::Bounded)
+    }
+}

@@ -1,0 +1,192 @@
+//! How a read goes, as an adapter does it.
+
+use std::time::Duration;
+
+use read_router::{Config, InFlight, Need, ReadClass, ReadOptions, Role, Route, Session, connection_trusts, select};
+
+use crate::{
+    State, World,
+    client::{Class, Must, Read, Shown, Violation},
+    process::Connection,
+    server::{bits, node},
+    step::spend,
+};
+
+/// Any bound will do: a bounded read is judged by the instant that its proof names.
+const BOUND: Duration = Duration::from_secs(1);
+
+impl Class {
+    fn options(self) -> Option<ReadOptions> {
+        Some(ReadOptions::new(match self {
+            Self::Strict => ReadClass::MustSeeMyWrite,
+            Self::Bounded => ReadClass::SecondsStale(BOUND),
+            Self::Eventual => ReadClass::Eventual,
+            Self::Plain => return None,
+        }))
+    }
+}
+
+impl State {
+    /// A read comes that no replica can serve yet.
+    pub(crate) fn park(&mut self, class: Class) -> Option<()> {
+        spend(&mut self.budget.reads)?;
+        self.resolve();
+        let read = self.new_read(class);
+        let route = self.choose(&self.client.session, class.options()?, 1);
+        if !matches!(route, Route::Wait { .. }) {
+            return None;
+        }
+        self.client.reads.push(Read { waiting: Some(self.client.session.clone()), ..read });
+        Some(())
+    }
+
+    /// A read comes and is routed at once.
+    pub(crate) fn route(&mut self, class: Class, target: usize) -> Option<()> {
+        spend(&mut self.budget.reads)?;
+        if class != Class::Plain {
+            self.resolve();
+        }
+        let read = self.new_read(class);
+        let read = self.routed(read, &self.client.session, target)?;
+        self.client.reads.push(read);
+        Some(())
+    }
+
+    /// A waiting read is routed.
+    pub(crate) fn resume(&mut self, index: usize, target: usize) -> Option<()> {
+        let mut read = self.client.reads.remove(index);
+        let mut session = read.waiting.take()?;
+        session.resolve(self.process().topology());
+        let read = self.routed(read, &session, target)?;
+        self.client.reads.insert(index, read);
+        Some(())
+    }
+
+    fn resolve(&mut self) {
+        self.client.session.resolve(self.processes[self.client.process].topology());
+    }
+
+    fn new_read(&self, class: Class) -> Read {
+        let must = if class == Class::Strict { self.client.must } else { Must::default() };
+        Read { class, waiting: None, target: 0, proof: None, must, fresh: 0, result: None }
+    }
+
+    /// Where `select` sends the read, if that is where it is to go. The primary is always possible: a replica may fail
+    /// the read, or the wait may end.
+    fn routed(&self, mut read: Read, session: &Session, target: usize) -> Option<Read> {
+        read.target = target;
+        if target == 0 {
+            return Some(read);
+        }
+        let Route::Replica(chosen, proof) = self.choose(session, read.class.options()?, target) else { return None };
+        if chosen != node(target) {
+            return None;
+        }
+        if read.class == Class::Bounded && self.is_newest_known() {
+            read.fresh = match proof.covered {
+                _ if proof.is_primary => self.acknowledged,
+                Some(covered) => self.process().acknowledged_at(covered),
+                None => 0,
+            };
+        }
+        read.proof = Some(proof);
+        Some(read)
+    }
+
+    /// The others are busy, so that of all nodes that would do `target` is taken.
+    fn choose(&self, session: &Session, read: ReadOptions, target: usize) -> Route {
+        let in_flight = InFlight::new(self.names.len());
+        (0..self.names.len()).filter(|other| *other != target).for_each(|other| in_flight.begin(node(other)));
+        let config = Config::default();
+        let now = self.moment();
+        let need = Need { read, session, started: now, exclude: None, in_flight: &in_flight, config: &config };
+        select(self.process().topology(), &need, now, 0)
+    }
+
+    /// The read gets a connection, is proven on it or not sent, and is executed.
+    pub(crate) fn read_answered(&mut self, world: &World, index: usize) -> Option<()> {
+        let read = &self.client.reads[index];
+        let connection = self.process().pool[read.target].filter(|open| open.is_alive(&self.servers));
+        let surviving = self.surviving();
+        let Some((connection, judged)) = connection.and_then(|open| self.admitted(world, read, open)) else {
+            // Not served by this connection.
+            self.client.reads.remove(index);
+            return Some(());
+        };
+        let seen = self.servers[connection.server].visible();
+        let mut must = read.must;
+        if world.hides && read.target == 0 {
+            // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
+            must.shown &= self.acknowledged;
+        }
+        self.violation = match read.class {
+            Class::Strict if judged => must.broken_by(seen, surviving),
+            Class::Bounded => {
+                Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale)
+            }
+            _ => None,
+        };
+        self.client.reads[index].result = Some(Shown { commits: seen, connection });
+        Some(())
+    }
+
+    /// The connection, if the read may use it, and whether the promise then holds or the caller is told.
+    fn admitted(&self, world: &World, read: &Read, mut open: Connection) -> Option<(Connection, bool)> {
+        let server = &self.servers[open.server];
+        let session = &self.client.session;
+        let Some(proof) = read.proof else {
+            // A connection that had no branch is asked again before it is used.
+            open.branch = open.branch.or((!server.standby).then(|| server.branch()));
+            if read.class != Class::Strict {
+                return Some((open, true));
+            }
+            return match session.admits(self.process().topology(), open.branch?) {
+                Ok(()) => Some((open, true)),
+                Err(read_router::BranchLost::OldPrimary { .. }) => None,
+                Err(_) => Some((open, false)),
+            };
+        };
+        let same_server = open.instance == proof.instance;
+        let trusted = match read.class {
+            _ if proof.is_primary => same_server,
+            Class::Eventual => same_server,
+            _ => connection_trusts(open.opened_at, open.instance, proof.instance, proof.sent_at),
+        };
+        // Else a sample on the connection itself.
+        let (timeline, _) = server.told_timeline(world.ordinary_role);
+        let branch = read_router::Branch { timeline, ..server.branch() };
+        let renewed = !proof.same_life
+            && !proof.is_primary
+            && server.role() == Role::Replica
+            && proof.branch == Some(branch)
+            && server.lsn() >= proof.lsn;
+        (trusted || renewed).then_some((open, true))
+    }
+
+    pub(crate) fn read_heard(&mut self, index: usize) -> Option<()> {
+        let read = self.client.reads.remove(index);
+        let shown = read.result?;
+        let at = self.instant();
+        let client = &mut self.client;
+        client.must.shown |= shown.commits;
+        let topology = self.processes[client.process].topology();
+        let lost = match read.proof {
+            None => match shown.connection.branch {
+                Some(branch) => client.session.contact(branch, at, topology),
+                None => {
+                    client.session.contact_in_recovery(at, topology);
+                    None
+                }
+            },
+            Some(proof) => match proof.branch {
+                Some(branch) if proof.is_primary => client.session.contact(branch, at, topology),
+                branch => {
+                    client.session.read_done(node(read.target), proof.epoch, branch, at, topology);
+                    None
+                }
+            },
+        };
+        client.told(lost, bits(&self.servers[shown.connection.server].log));
+        Some(())
+    }
+}
