@@ -15,7 +15,7 @@ fn monitor(replicas: u16) -> Monitor {
         let greeting = Greeting {
             instance: Instance { system: SystemId(7), started_us: i64::from(index), port: 5432 },
             layout: WalLayout::default(),
-            backend: Backend { pid: 1, started_us: 1 },
+            backend: Backend { pid: 1, started_us: Some(1) },
             branch: None,
         };
         let epoch = monitor.opened(NodeId(index), &greeting);

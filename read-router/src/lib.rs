@@ -41,6 +41,10 @@ mod config;
 pub mod events;
 mod lsn;
 mod monitor;
+#[cfg(read_router_mutants)]
+pub mod mutants;
+#[cfg(not(read_router_mutants))]
+mod mutants;
 mod observation;
 mod positions;
 pub mod probe;

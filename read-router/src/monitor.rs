@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    Answer, Ask, Config, Epoch, Failure, Greeting, Instance, NodeId, Observation, Role, Time, Topology, WalLayout,
+    Answer, Ask, Branch, Config, Epoch, Failure, Greeting, Instance, NodeId, Observation, Role, Time, Topology,
+    WalLayout,
+    mutants::{Rule, is_off},
 };
 
 #[cfg(test)]
@@ -40,10 +42,14 @@ struct Connection {
     epoch: Epoch,
     instance: Instance,
     layout: WalLayout,
+    /// When its first probe was sent.
+    since: Option<Time>,
 }
 
 /// A node that fails again and again is tried at this multiple of the probe interval at most.
 const MAX_BACKOFF: u32 = 5;
+/// While the primary's name leads to an older branch than is known, it is looked up again this often.
+const NAME_MAY_MOVE: Duration = Duration::from_secs(1);
 
 impl Monitor {
     /// A monitor of the primary and `replicas` more nodes, all of them due at once.
@@ -76,7 +82,7 @@ impl Monitor {
         let epoch = Epoch(self.next_epoch);
         self.next_epoch += 1;
         self.probes[node.index()].connection =
-            Some(Connection { epoch, instance: greeting.instance, layout: greeting.layout });
+            Some(Connection { epoch, instance: greeting.instance, layout: greeting.layout, since: None });
         self.topology.opened(node, epoch);
         epoch
     }
@@ -89,6 +95,9 @@ impl Monitor {
         probe.in_flight = true;
         probe.wanted = None;
         probe.regular = now + interval;
+        if let Some(connection) = &mut probe.connection {
+            connection.since.get_or_insert(now);
+        }
     }
 
     /// The node answered the probe sent last; returns whether the topology changed.
@@ -96,7 +105,8 @@ impl Monitor {
     /// An answer that does not belong to the node's open epoch is dropped: it comes from before a crash.
     pub fn answered(&mut self, node: NodeId, epoch: Epoch, answer: &Answer, now: Time) -> bool {
         let probe = &mut self.probes[node.index()];
-        let Some(connection) = probe.connection.filter(|c| c.epoch == epoch) else { return false };
+        let is_open = |c: &Connection| c.epoch == epoch || is_off(Rule::ClosedEpochs);
+        let Some(connection) = probe.connection.filter(is_open) else { return false };
         let Some(sent_at) = probe.sent_at.filter(|_| probe.in_flight) else { return false };
         probe.in_flight = false;
         probe.failures = 0;
@@ -107,9 +117,9 @@ impl Monitor {
         self.topology.observed(
             node,
             Observation {
-                epoch,
+                epoch: if is_off(Rule::ClosedEpochs) { connection.epoch } else { epoch },
                 instance: connection.instance,
-                sent_at,
+                sent_at: if is_off(Rule::JoinUnsent) { now } else { sent_at },
                 received_at: now,
                 role: answer.role,
                 timeline: answer.timeline,
@@ -117,7 +127,46 @@ impl Monitor {
                 lsn,
             },
         );
+        if node.is_primary() && answer.role == Role::Primary && self.leads_to_the_past(connection, now) {
+            self.outdated(now);
+        }
         true
+    }
+
+    /// Whether the primary's probe connection is on an older branch than some server, and was opened before that was
+    /// known, or long enough ago for its name to have moved.
+    fn leads_to_the_past(&self, connection: Connection, now: Time) -> bool {
+        let is_old =
+            self.topology.node(NodeId::PRIMARY).and_then(|n| n.observation()?.branch()) < self.topology.surviving();
+        let since = connection.since.unwrap_or(now);
+        is_old && (since <= self.topology.highest_since() || now.since(since) >= NAME_MAY_MOVE)
+    }
+
+    fn outdated(&mut self, now: Time) {
+        let probe = &mut self.probes[NodeId::PRIMARY.index()];
+        probe.connection = None;
+        probe.in_flight = false;
+        self.topology.outdated(NodeId::PRIMARY);
+        self.want(NodeId::PRIMARY, now);
+    }
+
+    /// A connection of the application's that was just opened leads to a primary on `branch`; returns whether the node's
+    /// probes are to be sent anew.
+    ///
+    /// If the branch is newer than all that the probes have seen, the primary's name has moved: its probe connection is
+    /// over, and the next one leads to where the name points now.
+    pub fn branch_seen(&mut self, branch: Branch, now: Time) -> bool {
+        let is_news = self.topology.seen_branch(branch, now);
+        if is_news {
+            self.outdated(now);
+        }
+        is_news
+    }
+
+    /// Whether the epoch is still the node's open one; if not, its connection is of no more use.
+    #[must_use]
+    pub fn is_open(&self, node: NodeId, epoch: Epoch) -> bool {
+        self.probes.get(node.index()).and_then(|p| p.connection).is_some_and(|c| c.epoch == epoch)
     }
 
     /// No connection could be opened, or the probe sent last failed: the epoch is over.

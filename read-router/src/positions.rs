@@ -1,6 +1,9 @@
 //! One position for each branch.
 
-use crate::Position;
+use crate::{
+    Position,
+    mutants::{Rule, is_off},
+};
 
 /// At most one position for each branch, in the order of branches. Only ever advances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +21,12 @@ impl Positions {
     }
 
     pub(crate) fn advance(&mut self, to: Position) {
+        if is_off(Rule::MergePerBranch)
+            && let Some(first) = self.0.first_mut()
+        {
+            *first = if to.lsn > first.lsn { to } else { *first };
+            return;
+        }
         match self.0.binary_search_by_key(&to.branch, |p| p.branch) {
             Ok(at) => self.0[at].lsn = self.0[at].lsn.max(to.lsn),
             Err(at) => self.0.insert(at, to),

@@ -71,8 +71,8 @@ pub struct Greeting {
 pub struct Backend {
     /// `pg_backend_pid()`.
     pub pid: i32,
-    /// `backend_start`, in microseconds since 1970.
-    pub started_us: i64,
+    /// `backend_start`, in microseconds since 1970; `None` if the role may not see it.
+    pub started_us: Option<i64>,
 }
 
 /// What is known of a pooled connection.
@@ -137,7 +137,7 @@ impl Greeting {
                 .ok_or_else(|| odd("no WAL layout"))?,
             backend: Backend {
                 pid: number(pid).and_then(|p| i32::try_from(p).ok()).ok_or_else(|| odd("no backend pid"))?,
-                started_us: number(backend_start).unwrap_or(0),
+                started_us: number(backend_start),
             },
             branch: match recovery {
                 Some("true" | "t") => None,

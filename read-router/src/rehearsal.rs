@@ -39,7 +39,7 @@ impl Rehearsal {
         let greeting = Greeting {
             instance: Instance { system: SystemId(system), started_us: started, port: 1 },
             layout: WalLayout::default(),
-            backend: Backend { pid: 1, started_us: 1 },
+            backend: Backend { pid: 1, started_us: Some(1) },
             branch: None,
         };
         self.epochs[node.index()] = self.monitor.opened(node, &greeting);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{Branch, Lsn, Time};
+use crate::{
+    Branch, Lsn, Time,
+    mutants::{Rule, is_off},
+};
 
 /// Everything acknowledged on `branch` before `sent_at` is at or below `lsn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +45,8 @@ impl Samples {
     /// The first kept sample of `branch` that was sent after `moment`. Strictly after: a coarse clock
     /// may give an acknowledgement and the question before it the same instant.
     pub(crate) fn first_after(&self, branch: Branch, moment: Time) -> Option<&Sample> {
-        let from = self.0.partition_point(|s| s.sent_at <= moment);
+        let is_later = |s: &Sample| s.sent_at > moment || is_off(Rule::StrictlyLater) && s.sent_at == moment;
+        let from = self.0.partition_point(|s| !is_later(s));
         self.0[from..].iter().find(|s| s.branch == branch)
     }
 

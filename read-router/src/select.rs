@@ -7,7 +7,9 @@ use std::{
 
 use crate::{
     Ask, Config, Fallback, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session, Standing, Time,
-    Topology, topology::Node,
+    Topology,
+    mutants::{Rule, is_off},
+    topology::Node,
 };
 
 #[cfg(test)]
@@ -130,6 +132,9 @@ enum Missing {
 
 fn judge(topology: &Topology, node: &Node, id: NodeId, need: &Need<'_>, now: Time) -> Result<(), Missing> {
     let standing = node.standing();
+    if standing == Standing::Hidden {
+        return Err(Missing::Timeline);
+    }
     if !standing.serves() || now > node.answers_until() {
         return Err(Missing::Node);
     }
@@ -165,7 +170,8 @@ fn has_all(topology: &Topology, node: &Node, id: NodeId, session: &Session) -> R
     if !session.dirty().is_empty() {
         return Err(Missing::Sample);
     }
-    let elsewhere = |f: &&crate::session::Floor| (f.node, f.epoch) != (id, seen.epoch);
+    let is_life = |epoch| epoch == seen.epoch || is_off(Rule::SameLife);
+    let elsewhere = |f: &&crate::session::Floor| f.node != id || !is_life(f.epoch);
     if session.floors().iter().any(|f| elsewhere(&f)) {
         return Err(Missing::Floor);
     }

@@ -1,6 +1,10 @@
 //! What one session has done and has been shown.
 
-use crate::{Branch, Epoch, Instance, Lsn, NodeId, Position, Time, Token, Topology, positions::Positions};
+use crate::{
+    Branch, Epoch, Instance, Lsn, NodeId, Observation, Position, Sample, Time, Token, Topology,
+    mutants::{Rule, is_off},
+    positions::Positions,
+};
 
 /// What one session must see: a plain value that the adapter keeps and feeds.
 ///
@@ -120,7 +124,7 @@ impl Session {
 
     /// The write's caller went away, or its connection broke: it may still happen, at any time.
     pub fn in_doubt(&mut self, write: WriteId) {
-        if !self.doubts.contains(&write) {
+        if !self.doubts.contains(&write) && !is_off(Rule::InDoubt) {
             self.doubts.push(write);
         }
     }
@@ -136,7 +140,7 @@ impl Session {
         topology: &Topology,
     ) -> Option<BranchLost> {
         self.doubts.retain(|doubt| *doubt != write);
-        self.contact(branch, at, topology)
+        self.seen_primary(branch, at, topology)
     }
 
     /// The write never reached a server.
@@ -151,6 +155,13 @@ impl Session {
     /// at that moment, as far as it survived; what may not have is returned, once. In the same way a session of
     /// which nothing was known is known again from here on, if no newer branch is known.
     pub fn contact(&mut self, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
+        if is_off(Rule::PrimaryReads) {
+            return None;
+        }
+        self.seen_primary(branch, at, topology)
+    }
+
+    fn seen_primary(&mut self, branch: Branch, at: Time, topology: &Topology) -> Option<BranchLost> {
         let lost = match self.newest_branch() {
             Some(seen) if seen != branch || self.has_older_than(branch) => self.admits(topology, branch).err(),
             _ => None,
@@ -174,6 +185,19 @@ impl Session {
         lost
     }
 
+    /// Drops what the session claims to have seen on newer branches than the primary's, after a new connection to the
+    /// primary's name showed that none is known there.
+    pub fn give_up_newer(&mut self, branch: Branch) {
+        let newer = |b: Branch| b.system == branch.system && b.timeline > branch.timeline;
+        self.positions.retain(|p| !newer(p.branch));
+        self.dirty.retain(|(b, _)| !newer(*b));
+        self.floors.retain(|f| !f.branch.is_some_and(newer));
+        if let Some(imported) = &mut self.imported {
+            imported.positions.retain(|p| !newer(p.branch));
+        }
+        self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
+    }
+
     /// A statement ended at `at` on a server that was in recovery, though the primary's name led to it: it may have
     /// shown what some replica had. A later sample of the newest branch stands for it.
     pub fn contact_in_recovery(&mut self, at: Time, topology: &Topology) {
@@ -189,6 +213,9 @@ impl Session {
     }
 
     fn add_floor(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
+        if is_off(Rule::FloorEach) {
+            self.floors.clear();
+        }
         let key = (node, epoch);
         match self.floors.binary_search_by_key(&key, |f| (f.node, f.epoch)) {
             Ok(found) => {
@@ -225,9 +252,9 @@ impl Session {
     /// strictly after the mark.
     pub fn resolve(&mut self, topology: &Topology) {
         let positions = &mut self.positions;
-        self.dirty.retain(|(branch, since)| match topology.first_sample_after(*branch, *since) {
+        self.dirty.retain(|(branch, since)| match sample_for_mark(topology, *branch, *since) {
             Some(sample) => {
-                positions.advance(Position { branch: *branch, lsn: sample.lsn });
+                positions.advance(Position { branch: sample.branch, lsn: sample.lsn });
                 false
             }
             None => true,
@@ -240,10 +267,15 @@ impl Session {
             None => true,
         });
         if let Some(imported) = &mut self.imported {
-            let at = imported.at;
+            let at = if is_off(Rule::LaterCap) { Time::default() } else { imported.at };
             imported.positions.retain(|position| match topology.first_sample_after(position.branch, at) {
                 Some(cap) => {
                     positions.advance(Position { branch: position.branch, lsn: position.lsn.min(cap.lsn) });
+                    false
+                }
+                // A branch that is over has no later sample; what lies below its switch point is real.
+                None if is_below_a_switch(topology, *position, at) => {
+                    positions.advance(*position);
                     false
                 }
                 None => true,
@@ -263,7 +295,9 @@ impl Session {
         if self.unknown || !self.doubts.is_empty() || self.given_out > 0 {
             return Some(Token::UNKNOWN);
         }
-        let resolved = self.dirty.is_empty() && self.floors.is_empty() && self.imported.is_none();
+        let resolved = (self.dirty.is_empty() || is_off(Rule::UnresolvedIsUnknown))
+            && (self.floors.is_empty() || is_off(Rule::ExportedFloors))
+            && self.imported.is_none();
         resolved.then(|| Token::from_positions(self.positions.clone()))
     }
 
@@ -272,6 +306,9 @@ impl Session {
     /// # Errors
     /// Says what it may lack, and why.
     pub fn admits(&self, topology: &Topology, branch: Branch) -> Result<(), BranchLost> {
+        if is_off(Rule::GatedPrimary) {
+            return Ok(());
+        }
         let mut lost = None;
         for (seen, lsn) in self.seen() {
             if seen.system != branch.system {
@@ -341,13 +378,27 @@ impl Session {
     }
 }
 
+/// The sample that turns a contact with a primary of `branch` into a position.
+fn sample_for_mark(topology: &Topology, branch: Branch, since: Time) -> Option<&Sample> {
+    let of = if is_off(Rule::BranchOfMark) { topology.surviving()? } else { branch };
+    topology.first_sample_after(of, since)
+}
+
 /// What a read on a replica showed is at or below what the same life of that node shows later. Where that
 /// life is over, a primary of the newest branch, asked after the read, is a sound substitute: a replica
 /// shows nothing that its primary does not have.
 fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
     let node = topology.node(floor.node)?;
-    let later = node.observation().filter(|o| o.epoch == floor.epoch && o.sent_at > floor.ended_at);
+    let is_life = |o: &Observation| o.epoch == floor.epoch || is_off(Rule::SameLife);
+    let is_later = |o: &Observation| {
+        let asked = if is_off(Rule::SentAfterRead) { o.received_at } else { o.sent_at };
+        asked > floor.ended_at
+    };
+    let later = node.observation().filter(|o| is_life(o) && is_later(o));
     match later {
+        Some(later) if is_off(Rule::LaterBranch) && floor.branch.is_some() => {
+            return floor.branch.map(|branch| Position { branch, lsn: later.lsn });
+        }
         Some(later) if later.position().is_some() => return later.position(),
         // The next answer of that life will tell.
         None if node.epoch() == Some(floor.epoch) => return None,
@@ -358,11 +409,17 @@ fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
     Some(Position { branch: surviving, lsn: sample.lsn })
 }
 
+/// Whether a position from outside lies on an older branch where the surviving one, asked after it came, contains it.
+fn is_below_a_switch(topology: &Topology, position: Position, came: Time) -> bool {
+    let Some(surviving) = topology.surviving().filter(|b| *b != position.branch) else { return false };
+    topology.survives(position, surviving) && topology.first_sample_after(surviving, came).is_some()
+}
+
 /// Whether a connection to a server may be trusted for an observation of it: the connection was open before
 /// the question was sent, and both are of one instance. It has then lived through no crash in between.
 #[must_use]
 pub fn connection_trusts(opened_at: Time, connection: Instance, observed: Instance, sent_at: Time) -> bool {
-    opened_at < sent_at && connection == observed
+    (opened_at < sent_at || is_off(Rule::ConnectionTrust)) && connection == observed
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::{
     Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, Role, Sample, SystemId, Time,
-    Timeline, samples::Samples,
+    Timeline,
+    mutants::{Rule, is_off},
+    samples::Samples,
 };
 
 /// An immutable picture of all servers, made of observations that are never wrong, only old.
@@ -17,6 +19,7 @@ pub struct Topology {
     system: Option<SystemId>,
     highest: Option<Timeline>,
     highest_since: Time,
+    highest_seen: Time,
     samples: Samples,
     switches: Vec<Switch>,
     observation_lifetime: Duration,
@@ -32,6 +35,7 @@ pub struct Node {
     quarantined: Option<Branch>,
     covered: Option<Time>,
     answers_until: Time,
+    instance_since: Time,
     standing: Standing,
 }
 
@@ -57,6 +61,9 @@ pub enum Standing {
     OtherPrimary,
     /// A replica that may have replayed what the surviving line of history does not have.
     Discarded,
+    /// A replica of which only the control file says that it is on an older timeline, which lags behind a
+    /// promotion: it may or may not be discarded. A role with `pg_monitor` would see.
+    Hidden,
     /// A replica that was ahead of its primary, which is impossible on one history.
     Quarantined,
 }
@@ -75,6 +82,7 @@ impl Standing {
             Self::ForeignCluster => "foreign_cluster",
             Self::OtherPrimary => "other_primary",
             Self::Discarded => "discarded_branch",
+            Self::Hidden => "hidden_timeline",
             Self::Quarantined => "quarantined",
         }
     }
@@ -85,6 +93,10 @@ impl Standing {
         matches!(self, Self::Replica | Self::Unproven | Self::SamePrimary)
     }
 }
+
+/// A newer timeline that nobody has answered on for this long, while the configured primary answers on an older one,
+/// was a stray.
+const STRAY_TIMELINE: Duration = Duration::from_secs(10);
 
 /// A node that was a replica at `reached` on one timeline and later, in the same life, stood on another:
 /// the second branched off the first at or after that position.
@@ -105,6 +117,7 @@ impl Node {
             quarantined: None,
             covered: None,
             answers_until: Time::default(),
+            instance_since: Time::default(),
             standing: Standing::Unseen,
         }
     }
@@ -127,6 +140,13 @@ impl Node {
         self.standing
     }
 
+    /// When the server that answered last was first seen here: a connection to another one that was opened before
+    /// leads to where the name pointed then.
+    #[must_use]
+    pub fn instance_since(&self) -> Time {
+        self.instance_since
+    }
+
     /// When the last answer is too old to say that the node answers: the monitor has then stopped.
     pub(crate) fn answers_until(&self) -> Time {
         self.answers_until
@@ -147,6 +167,7 @@ impl Topology {
             system: None,
             highest: None,
             highest_since: Time::default(),
+            highest_seen: Time::default(),
             samples: Samples::default(),
             switches: Vec::new(),
             observation_lifetime: config.observation_lifetime(),
@@ -171,7 +192,8 @@ impl Topology {
         self.system
     }
 
-    /// The newest timeline on which a primary has answered.
+    /// The newest timeline that a server has been seen on. It counts until no server has answered on it for ten
+    /// seconds while the configured primary answers on an older one: a stray promotion passes.
     #[must_use]
     pub fn highest_timeline(&self) -> Option<Timeline> {
         self.highest
@@ -222,7 +244,7 @@ impl Topology {
             || self
                 .switches
                 .iter()
-                .filter(|s| s.from == from && s.to <= to && lsn <= s.reached)
+                .filter(|s| s.from == from && s.to <= to && (lsn <= s.reached || is_off(Rule::SwitchBound)))
                 .any(|s| self.reaches(s.to, lsn, to))
     }
 
@@ -246,13 +268,17 @@ impl Topology {
     pub(crate) fn observed(&mut self, id: NodeId, seen: Observation) {
         self.learn_system(id, &seen);
         self.learn_switch(id, &seen);
+        self.learn_timeline(id, &seen);
         if seen.role == Role::Primary && Some(seen.instance.system) == self.system {
-            self.learn_sample(&seen);
+            self.learn_sample(id, &seen);
         }
         let node = &mut self.nodes[id.index()];
         node.failure = None;
         node.suspect_since = node.suspect_since.filter(|since| seen.sent_at <= *since);
         node.quarantined = node.quarantined.filter(|branch| seen.branch() == Some(*branch));
+        if node.observation.is_none_or(|before| before.instance != seen.instance) {
+            node.instance_since = seen.received_at;
+        }
         node.answers_until = seen.received_at + self.observation_lifetime;
         node.observation = Some(seen);
         self.judge();
@@ -276,7 +302,9 @@ impl Topology {
         let (Some(from), Some(to)) = (before.timeline, seen.timeline) else { return };
         // Across epochs nothing is known: the node may have been rewound in between.
         let standby_moved_on = before.role == Role::Replica && before.epoch == seen.epoch && from < to;
-        if !standby_moved_on || !before.exact && seen.role == Role::Replica {
+        // Nor does the control file tell, once a newer timeline is known: it may have been there already.
+        let was_there = before.exact || self.highest <= Some(from);
+        if !standby_moved_on || !was_there || !before.exact && seen.role == Role::Replica {
             return;
         }
         match self.switches.iter_mut().find(|s| s.from == from && s.to == to) {
@@ -285,11 +313,47 @@ impl Topology {
         }
     }
 
-    fn learn_sample(&mut self, seen: &Observation) {
-        let Some(branch) = seen.branch() else { return };
-        if self.highest < Some(branch.timeline) {
+    /// A server's own word of a newer timeline counts, be it a primary's or a follower's.
+    fn learn_timeline(&mut self, id: NodeId, seen: &Observation) {
+        let Some(branch) = seen.branch().filter(|b| seen.exact && Some(b.system) == self.system) else { return };
+        self.seen_branch(branch, seen.received_at);
+        let is_configured = id.is_primary() && seen.role == Role::Primary;
+        if is_configured && seen.sent_at.since(self.highest_seen) > STRAY_TIMELINE {
             self.highest = Some(branch.timeline);
             self.highest_since = seen.received_at;
+            self.highest_seen = seen.received_at;
+        }
+    }
+
+    /// Some server was on this branch at `at`; returns whether that is news.
+    pub(crate) fn seen_branch(&mut self, branch: Branch, at: Time) -> bool {
+        if Some(branch.system) != self.system || self.highest > Some(branch.timeline) {
+            return false;
+        }
+        let is_news = self.highest < Some(branch.timeline);
+        if is_news {
+            self.highest = Some(branch.timeline);
+            self.highest_since = at;
+        }
+        self.highest_seen = self.highest_seen.max(at);
+        is_news
+    }
+
+    /// The node's probe connection leads to where its name pointed before: its life is over for us.
+    pub(crate) fn outdated(&mut self, id: NodeId) {
+        self.nodes[id.index()].epoch = None;
+        self.judge();
+    }
+
+    fn learn_sample(&mut self, id: NodeId, seen: &Observation) {
+        let Some(branch) = seen.branch() else { return };
+        // Two servers promoted to the same timeline: only the configured one's word counts.
+        let primary = &self.nodes[NodeId::PRIMARY.index()];
+        let configured = primary
+            .observation
+            .filter(|o| primary.failure.is_none() && o.role == Role::Primary && o.branch() == Some(branch));
+        if !id.is_primary() && configured.is_some_and(|o| o.instance != seen.instance) {
+            return;
         }
         self.samples.push(Sample { branch, sent_at: seen.sent_at, lsn: seen.lsn });
         for node in &mut self.nodes {
@@ -301,6 +365,7 @@ impl Topology {
                 && other.branch() == Some(branch)
                 && other.received_at < seen.sent_at
                 && ahead
+                && !is_off(Rule::Quarantine)
             {
                 node.quarantined = Some(branch);
             }
@@ -318,7 +383,7 @@ impl Topology {
 
     fn covered_by(&self, node: &Node) -> Option<Time> {
         let seen = node.observation?;
-        let branch = seen.branch().filter(|b| Some(*b) == self.surviving())?;
+        let branch = seen.branch().filter(|b| Some(*b) == self.surviving() || is_off(Rule::HighestTimeline))?;
         Some(self.samples.newest_covered(branch, seen.lsn)?.sent_at)
     }
 
@@ -349,8 +414,12 @@ impl Topology {
             None => Standing::Unproven,
             Some(surviving) if position.branch.timeline == surviving.timeline => Standing::Replica,
             Some(surviving) if position.branch.timeline < surviving.timeline => {
-                if self.survives(position, surviving) {
+                if is_off(Rule::HighestTimeline) {
+                    Standing::Replica
+                } else if self.survives(position, surviving) {
                     Standing::Unproven
+                } else if !seen.exact {
+                    Standing::Hidden
                 } else {
                     Standing::Discarded
                 }
@@ -365,6 +434,9 @@ impl Topology {
     pub(crate) fn is_the_primary(&self, instance: &Instance, branch: Option<Branch>) -> bool {
         let primary = &self.nodes[NodeId::PRIMARY.index()];
         let same = |o: &Observation| o.role == Role::Primary && o.instance == *instance && o.branch() == branch;
+        if is_off(Rule::SamePrimary) {
+            return true;
+        }
         primary.failure.is_none() && branch == self.surviving() && primary.observation.as_ref().is_some_and(same)
     }
 }

@@ -16,7 +16,7 @@ fn open(monitor: &mut Monitor, node: NodeId) -> read_router::Epoch {
         &Greeting {
             instance: Instance { system: SYSTEM, started_us: i64::from(node.0), port: 5432 },
             layout: WalLayout::default(),
-            backend: Backend { pid: 1, started_us: 1 },
+            backend: Backend { pid: 1, started_us: Some(1) },
             branch: None,
         },
     )

@@ -5,10 +5,12 @@ use std::{sync::Weak, time::Duration};
 use read_router::{Opened, WriteId, events};
 use sqlx::Row;
 
-use crate::{connection::Inner, node::Checked, session::SharedSession};
+use crate::{clock, connection::Inner, node::Checked, session::SharedSession};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a process that nobody waits for may take to finish by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keeps the session's strict reads on the primary until the write can no longer happen.
 ///
@@ -17,14 +19,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: WriteId, opened: Option<Opened>) {
     session.with(|session| session.in_doubt(write));
     events::in_doubt();
+    // Without knowing whose connection it was there is nothing to ask for: the session stays where it is.
+    let Some(lost) = opened else { return };
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         let mut pause = FIRST_PAUSE;
+        let started = clock::now();
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             let Some(inner) = inner.upgrade() else { return };
-            if is_over(&inner, opened).await {
+            if inner.primary().pool().is_closed() {
+                return;
+            }
+            // A link that is half open keeps its process waiting for us: there is no need for it any more.
+            let end_it = clock::now().since(started) > PATIENCE;
+            if is_over(&inner, lost, end_it).await {
                 session.acknowledged(&inner.watch, write, opened);
                 return;
             }
@@ -32,28 +42,30 @@ pub(crate) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: Wr
     });
 }
 
-/// Whether the process behind the lost connection is known to be gone.
-async fn is_over(inner: &Inner, lost: Option<Opened>) -> bool {
-    // Without knowing whose connection it was, the session stays where it is: on the primary.
-    let Some(lost) = lost else { return true };
+/// Whether the process behind the lost connection is known to be gone. `end_it` has the server end it first, which the
+/// role that owns it may do.
+async fn is_over(inner: &Inner, lost: Opened, end_it: bool) -> bool {
     let Ok(Checked { mut connection, opened: Some(now) }) = inner.primary().acquire().await else { return false };
     if now.greeting.instance != lost.greeting.instance {
         // The server was restarted, or the name points to another one: no process of the old one serves us. An old
         // primary that nobody fenced may still commit the write, on a branch that is then discarded.
         return true;
     }
-    let backend = lost.greeting.backend;
+    // A role that may not see when a process was started knows it by its pid alone, and does not end it.
     let alive = sqlx::query(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = $1 \
-         AND (EXTRACT(epoch FROM backend_start) * 1000000)::bigint IS NOT DISTINCT FROM $2)",
+        "SELECT count(*), count(*) FILTER (WHERE $3 AND (EXTRACT(epoch FROM backend_start) * 1000000)::bigint = $2 \
+         AND pg_catalog.pg_terminate_backend(pid)) \
+         FROM pg_catalog.pg_stat_activity WHERE pid = $1 \
+         AND COALESCE((EXTRACT(epoch FROM backend_start) * 1000000)::bigint = $2, true)",
     )
     .persistent(false)
-    .bind(backend.pid)
-    .bind(backend.started_us)
+    .bind(lost.greeting.backend.pid)
+    .bind(lost.greeting.backend.started_us)
+    .bind(end_it)
     .fetch_one(&mut *connection)
     .await;
-    match alive.and_then(|row| row.try_get::<bool, _>(0)) {
-        Ok(alive) => !alive,
+    match alive.and_then(|row| row.try_get::<i64, _>(0)) {
+        Ok(alive) => alive == 0,
         Err(_) => false,
     }
 }

@@ -1,7 +1,13 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
-use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason, ReplicaError};
+use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason};
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
+use sqlx::{
+    error::DatabaseError,
+    postgres::{PgDatabaseError, PgSeverity},
+};
+
+use crate::watch::GaveUp;
 
 /// Why no routing connection could be made.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +78,11 @@ pub(crate) fn refused(reason: PrimaryReason) -> DbErr {
     )))
 }
 
+/// A read on a replica took too long, or its server stopped answering.
+pub(crate) fn gave_up(gave_up: GaveUp) -> DbErr {
+    DbErr::Query(RuntimeErr::Internal(format!("a read on a replica was given up: {}", gave_up.as_str())))
+}
+
 /// The primary that answers cannot have what the session has seen.
 pub(crate) fn branch_lost(lost: BranchLost) -> DbErr {
     DbErr::Query(RuntimeErr::Internal(lost.to_string()))
@@ -106,11 +117,19 @@ pub(crate) fn driver(error: &DbErr) -> Option<&sqlx::Error> {
     }
 }
 
+/// Whether the server process that gave the error is ending. A statement may fail with the same codes on a healthy one:
+/// `COPY` from a file that is not there has 58P01, a foreign table of a dead host has 08001.
+pub(crate) fn ends_process(error: &(dyn DatabaseError + 'static)) -> bool {
+    error
+        .try_downcast_ref::<PgDatabaseError>()
+        .is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic))
+}
+
 /// Whether the error leaves it open whether the server did what it was asked: the link broke, or the server
 /// process was ended, before an answer came.
 pub(crate) fn leaves_in_doubt(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|c| ReplicaError::of(&c) == ReplicaError::NodeGone),
+        sqlx::Error::Database(error) => ends_process(error.as_ref()),
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         _ => false,
     }

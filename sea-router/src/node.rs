@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use read_router::{NodeId, Opened, probe};
+use read_router::{NodeId, Opened, Standing, probe};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
 use sqlx::{
     ConnectOptions as _, Connection, Executor, PgConnection, Postgres,
@@ -123,11 +123,13 @@ fn with_hooks(
     callbacks: Callbacks,
     watch: Arc<Watch>,
 ) -> PoolOptions<Postgres> {
-    let openings = Arc::new(Openings::default());
+    let openings = Arc::new(Openings::new(id));
+    let seen = watch.clone();
     let log = openings.clone();
     let after_connect = callbacks.after_connect;
     let pool = pool.after_connect(move |connection, meta| {
         let (log, search_path, user) = (log.clone(), search_path.clone(), after_connect.clone());
+        let seen = seen.clone();
         Box::pin(async move {
             if let Some(path) = search_path {
                 connection.execute(sqlx::AssertSqlSafe(path)).await?;
@@ -138,7 +140,12 @@ fn with_hooks(
             if let Some(user) = user {
                 user(connection, meta).await?;
             }
-            log.opened(connection).await
+            let opened = log.opened(connection).await?;
+            // A new connection may be the first to see where the primary's name leads now.
+            if let Some(branch) = opened.and_then(|opened| opened.greeting.branch).filter(|_| id.is_primary()) {
+                seen.branch_seen(branch);
+            }
+            Ok(())
         })
     });
     let before_acquire = callbacks.before_acquire;
@@ -148,7 +155,7 @@ fn with_hooks(
             if ping_idle.is_some_and(|idle| meta.idle_for >= idle) {
                 connection.ping().await?;
             }
-            let acquired = log.acquired(connection, &meta, id.is_primary()).await?;
+            let acquired = log.acquired(connection, &meta).await?;
             if acquired.opened().is_some_and(|opened| is_outdated(id, &watch, &opened)) {
                 return Ok(false);
             }
@@ -165,11 +172,16 @@ fn is_outdated(id: NodeId, watch: &Watch, opened: &Opened) -> bool {
     let topology = watch.topology();
     if id.is_primary() {
         let behind = opened.greeting.branch.zip(topology.surviving());
-        return behind.is_some_and(|(mine, now)| mine.system == now.system && mine < now)
-            && opened.at < topology.highest_since();
+        let is_old = behind.is_some_and(|(mine, now)| mine.system == now.system && mine < now);
+        // Where the name itself is still behind, a new connection would be no better.
+        let name_is_right = topology.node(id).is_some_and(|node| node.standing() == Standing::SamePrimary);
+        return is_old && (name_is_right || opened.at < topology.highest_since());
     }
-    let seen = topology.node(id).filter(|node| node.standing().serves()).and_then(|node| node.observation());
-    seen.is_some_and(|seen| opened.at < seen.sent_at && seen.instance != opened.greeting.instance)
+    // Behind a balancer one name leads to several servers: only a change of the server that is watched outdates what was
+    // opened before it.
+    let node = topology.node(id).filter(|node| node.standing().serves());
+    node.zip(node.and_then(|node| node.observation()))
+        .is_some_and(|(node, seen)| opened.at < node.instance_since() && seen.instance != opened.greeting.instance)
 }
 
 /// The statement that sets the search path of `ConnectOptions`, which SeaORM sets by the hook that we take.

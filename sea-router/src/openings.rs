@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use read_router::{Greeting, Opened, Time, UnexpectedAnswer, probe};
+use read_router::{Greeting, NodeId, Opened, Time, UnexpectedAnswer, probe};
 use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata};
 
 use crate::clock;
@@ -71,8 +71,11 @@ fn tell(acquired: Acquired) {
 }
 
 /// The connections that one pool has opened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Openings {
+    /// A write's fate is asked for by its server process, so of the primary's pool each connection must be known for
+    /// itself, and its branch with it.
+    is_primary: bool,
     log: Mutex<Vec<Entry>>,
     /// One opening at a time is logged, so that the entries lie apart.
     turn: tokio::sync::Mutex<()>,
@@ -83,6 +86,8 @@ struct Entry {
     /// The connection was logged at this moment and became a member of the pool right after.
     logged_at: Time,
     greeting: Option<Greeting>,
+    /// Found by its age before, so that the age points at no other.
+    exact: bool,
 }
 
 /// Entries lie at least this far apart, so that an age points at one of them.
@@ -93,8 +98,12 @@ const HELD_UP: Duration = Duration::from_millis(50);
 const KEPT: usize = 4096;
 
 impl Openings {
+    pub(crate) fn new(id: NodeId) -> Self {
+        Self { is_primary: id.is_primary(), log: Mutex::default(), turn: tokio::sync::Mutex::default() }
+    }
+
     /// To be run last when a connection has been opened.
-    pub(crate) async fn opened(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    pub(crate) async fn opened(&self, connection: &mut PgConnection) -> Result<Option<Opened>, sqlx::Error> {
         let greeting = greet(connection).await?;
         let turn = self.turn.lock().await;
         let last = self.with_log(|log| log.last().map(|entry| entry.logged_at));
@@ -106,27 +115,24 @@ impl Openings {
             if log.len() >= KEPT {
                 log.drain(..KEPT / 2);
             }
-            log.push(Entry { logged_at, greeting });
+            log.push(Entry { logged_at, greeting, exact: false });
             logged_at
         });
         drop(turn);
-        tell(match greeting {
-            Some(greeting) => Acquired::Known(Opened { at: logged_at, greeting }),
-            None => Acquired::Unknown,
-        });
-        Ok(())
+        let opened = greeting.map(|greeting| Opened { at: logged_at, greeting });
+        tell(opened.map_or(Acquired::Unknown, Acquired::Known));
+        Ok(opened)
     }
 
-    /// To be run when an idle connection is about to be handed out. With `needs_branch` a connection that had
-    /// none when it was opened, since its server was a standby, is asked again: it may have been promoted.
+    /// To be run when an idle connection is about to be handed out. One of the primary's pool that had no branch when it
+    /// was opened, since its server was a standby, is asked again: it may have been promoted.
     pub(crate) async fn acquired(
         &self,
         connection: &mut PgConnection,
         meta: &PoolConnectionMetadata,
-        needs_branch: bool,
     ) -> Result<Acquired, sqlx::Error> {
         let born = clock::now().before(meta.age);
-        let settled = self.find(born).filter(|found| !needs_branch || found.is_none_or(|g| g.branch.is_some()));
+        let settled = self.find(born).filter(|found| !self.is_primary || found.is_none_or(|g| g.branch.is_some()));
         let acquired = match settled {
             Some(Some(greeting)) => Acquired::Known(Opened { at: born, greeting }),
             Some(None) => Acquired::Unknown,
@@ -148,9 +154,10 @@ impl Openings {
             let end = log.partition_point(|entry| entry.logged_at <= born);
             let start = log[..end].partition_point(|entry| entry.logged_at < born.before(HELD_UP));
             let (nearest, others) = log[start..end].split_last()?;
+            let is_it = nearest.exact && born.since(nearest.logged_at) < APART / 2;
             let side = |entry: &Entry| entry.greeting.map(|g| (g.instance, g.branch));
-            let settled = others.iter().all(|other| side(other) == side(nearest));
-            settled.then_some(nearest.greeting)
+            let alike = !self.is_primary && others.iter().all(|other| side(other) == side(nearest));
+            (is_it || alike || others.is_empty()).then_some(nearest.greeting)
         })
     }
 
@@ -159,7 +166,7 @@ impl Openings {
         self.with_log(|log| {
             log.retain(|entry| entry.greeting.is_none_or(|g| g.backend != greeting.backend));
             let at = log.partition_point(|entry| entry.logged_at <= born);
-            log.insert(at, Entry { logged_at: born, greeting: Some(greeting) });
+            log.insert(at, Entry { logged_at: born, greeting: Some(greeting), exact: true });
         });
     }
 

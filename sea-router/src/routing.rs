@@ -6,11 +6,18 @@ use read_router::{
     Ask, Branch, BranchLost, Fallback, Need, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, Role,
     Route, Served, Time, connection_trusts, events, select,
 };
-use sea_orm::{DbErr, RuntimeErr, Statement, error::ConnAcquireErr};
+use sea_orm::{DbErr, Statement, error::ConnAcquireErr};
 
 use crate::{
-    Misrouted, RoutingConnection, clock, connection::View, doubt, error, fetch::Fetch, finish::finish, node::Checked,
-    openings, session::report, watch::Watch,
+    Misrouted, RoutingConnection, clock,
+    connection::View,
+    doubt, error,
+    fetch::Fetch,
+    finish::finish,
+    node::Checked,
+    openings,
+    session::report,
+    watch::{GaveUp, Watch},
 };
 
 /// A read on its way.
@@ -148,7 +155,7 @@ impl RoutingConnection {
                 Ok(out) => return Ok(Outcome::Served(out)),
                 Err(Missed::Statement(error)) => return Err(error),
                 Err(Missed::Misrouted(error)) => {
-                    let repeat = self.inner.misrouted == Misrouted::Repeat;
+                    let repeat = self.inner.misrouted == Misrouted::Repeat && may_fall_back;
                     watch.counters.misrouted();
                     events::misrouted(node, repeat);
                     return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
@@ -262,10 +269,9 @@ impl RoutingConnection {
         }
     }
 
-    /// The time limit of a read on a replica passed.
-    pub(crate) fn too_slow(&self, node: NodeId) -> Missed {
-        let text = "a read on a replica took longer than replica_read_timeout".to_owned();
-        self.elsewhere(node, "time limit", DbErr::Query(RuntimeErr::Internal(text)))
+    /// A read on a replica was given up.
+    pub(crate) fn gave_up(&self, node: NodeId, gave_up: GaveUp) -> Missed {
+        self.elsewhere(node, gave_up.as_str(), error::gave_up(gave_up))
     }
 
     pub(crate) fn elsewhere(&self, node: NodeId, cause: &'static str, error: DbErr) -> Missed {
@@ -299,25 +305,31 @@ impl RoutingConnection {
         let mut checked = primary.acquire().await?;
         let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((checked, reason)) };
         let mut admitted = self.admits(&checked);
-        if matches!(admitted, Err(BranchLost::OldPrimary { .. })) {
-            // The name may point elsewhere by now.
+        // The name may point elsewhere by now: a connection opened from here on leads there.
+        while matches!(admitted, Err(BranchLost::OldPrimary { .. }))
+            && checked.opened.is_some_and(|opened| opened.at < call.started)
+        {
             let _ = checked.connection.close().await;
             checked = primary.acquire().await?;
             admitted = self.admits(&checked);
         }
-        match admitted {
-            Ok(()) => Ok((checked, reason)),
-            // The contact that follows reports it.
-            Err(BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })
-                if call.options.fallback() == Fallback::Primary =>
-            {
-                Ok((checked, PrimaryReason::BranchLost))
-            }
-            Err(lost) => {
-                report(&self.inner.watch, Some(lost));
-                Err(error::branch_lost(lost))
-            }
+        let Err(lost) = admitted else { return Ok((checked, reason)) };
+        let may_serve = match lost {
+            // Some server is known to be there; this one would show a state from before.
+            BranchLost::OldPrimary { seen, .. } => self.topology().surviving().is_none_or(|known| known < seen),
+            _ => true,
+        };
+        if call.options.fallback() == Fallback::Error || !may_serve {
+            report(&self.inner.watch, Some(lost));
+            return Err(error::branch_lost(lost));
         }
+        if let BranchLost::OldPrimary { now, .. } = lost {
+            // Nobody knows of the newer branch that the session, or its token, speaks of.
+            report(&self.inner.watch, Some(lost));
+            self.session.with(|session| session.give_up_newer(now));
+        }
+        // Any other loss is reported by the contact that follows.
+        Ok((checked, PrimaryReason::BranchLost))
     }
 
     fn admits(&self, checked: &Checked) -> Result<(), BranchLost> {
@@ -382,18 +394,12 @@ impl<F: Fetch> Attempt for ReadOnce<'_, F> {
     ) -> Result<F::Out, Missed> {
         let watch = &routing.inner.watch;
         let mut checked = routing.acquire_proven(call, node, proof).await?;
-        let work = F::fetch(self.statement, &mut checked.connection);
-        let out = match call.limit(watch) {
-            None => work.await,
-            Some(limit) => match tokio::time::timeout(limit, work).await {
-                Ok(out) => out,
-                Err(_) => {
-                    // The server goes on with it: until it is done the connection is of no use.
-                    checked.connection.close_on_drop();
-                    return Err(routing.too_slow(node));
-                }
-            },
-        };
+        let out = watch.while_serving(node, call.limit(watch), F::fetch(self.statement, &mut checked.connection)).await;
+        let out = out.map_err(|gave_up| {
+            // The server goes on with it, if it still runs: until it is done the connection is of no use.
+            checked.connection.close_on_drop();
+            routing.gave_up(node, gave_up)
+        })?;
         let out = out.map_err(|error| routing.missed(node, F::error(error)))?;
         let served = routing.count_replica(call, node);
         routing.session.read_done(watch, node, proof, served);
@@ -404,7 +410,10 @@ impl<F: Fetch> Attempt for ReadOnce<'_, F> {
 /// What a driver's error on a replica means.
 pub(crate) fn replica_error(error: &sqlx::Error) -> ReplicaError {
     match error {
-        sqlx::Error::Database(error) => error.code().map_or(ReplicaError::Statement, |code| ReplicaError::of(&code)),
+        sqlx::Error::Database(error) => match error.code().map(|code| ReplicaError::of(&code)) {
+            Some(ReplicaError::NodeGone) if !error::ends_process(error.as_ref()) => ReplicaError::Statement,
+            meaning => meaning.unwrap_or(ReplicaError::Statement),
+        },
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             ReplicaError::NodeGone
         }

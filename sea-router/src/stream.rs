@@ -29,6 +29,7 @@ pub struct RoutedStream {
     rows: Option<QueryStream>,
     first: Option<Option<Result<QueryResult, DbErr>>>,
     source: Source,
+    polled: bool,
 }
 
 /// Where the rows come from and what the session must hear of them.
@@ -43,11 +44,11 @@ impl RoutedStream {
     /// The stream whose first item, or end, has been taken from it already.
     pub(crate) fn begun(rows: QueryStream, first: Option<Result<QueryResult, DbErr>>, source: Source) -> Self {
         source.seen();
-        Self { rows: Some(rows), first: Some(first), source }
+        Self { rows: Some(rows), first: Some(first), source, polled: true }
     }
 
     pub(crate) fn new(rows: QueryStream, source: Source) -> Self {
-        Self { rows: Some(rows), first: None, source }
+        Self { rows: Some(rows), first: None, source, polled: false }
     }
 }
 
@@ -116,13 +117,8 @@ impl Attempt for StreamOnce<'_> {
         let watch = &routing.inner.watch;
         let checked = routing.acquire_proven(call, node, proof).await?;
         let mut rows = QueryStream::from((checked.connection, self.statement.clone(), None));
-        let first = match call.limit(watch) {
-            None => rows.next().await,
-            Some(limit) => match tokio::time::timeout(limit, rows.next()).await {
-                Ok(first) => first,
-                Err(_) => return Err(routing.too_slow(node)),
-            },
-        };
+        let first = watch.while_serving(node, call.limit(watch), rows.next()).await;
+        let first = first.map_err(|gave_up| routing.gave_up(node, gave_up))?;
         let first = match first {
             Some(Err(error)) => match routing.missed(node, error) {
                 Missed::Statement(error) => Some(Err(error)),
@@ -174,6 +170,7 @@ impl Stream for RoutedStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        this.polled = true;
         let item = match (this.first.take(), &mut this.rows) {
             (Some(first), _) => first,
             (None, Some(rows)) => match Pin::new(rows).poll_next(context) {
@@ -197,6 +194,12 @@ impl Stream for RoutedStream {
 impl Drop for RoutedStream {
     fn drop(&mut self) {
         let Source::Write { session, write, .. } = &self.source else { return self.source.ended(None) };
+        if !self.polled {
+            // Nothing was sent, and nothing will be.
+            session.with(|session| session.unsent(*write));
+            self.source = Source::Ended;
+            return;
+        }
         session.with(|session| session.in_doubt(*write));
         let Some(mut rows) = self.rows.take() else { return };
         let mut source = std::mem::replace(&mut self.source, Source::Ended);

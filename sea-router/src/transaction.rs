@@ -93,24 +93,18 @@ impl RoutingConnection {
         call: &Call,
         reason: PrimaryReason,
     ) -> Result<RoutedTransaction, DbErr> {
+        // Taken and given back: what it says of the branch holds for the next one, and old ones are closed on the way.
+        let (checked, reason) = self.acquire_primary(Some(call), reason).await?;
+        drop(checked);
         let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
         let branch = opened.and_then(|opened| opened.greeting.branch).filter(|_| call.is_strict());
         let topology = self.topology();
         let admitted = branch.map_or(Ok(()), |branch| self.session.with(|s| s.admits(&topology, branch)));
-        let reason = match admitted {
-            Ok(()) => reason,
-            // The first statement's contact reports it.
-            Err(BranchLost::Discarded { .. } | BranchLost::OtherCluster { .. })
-                if call.options.fallback() == Fallback::Primary =>
-            {
-                PrimaryReason::BranchLost
-            }
-            Err(lost) => {
-                report(&self.inner.watch, Some(lost));
-                inner.rollback().await?;
-                return Err(error::branch_lost(lost));
-            }
-        };
+        if let Err(lost @ BranchLost::OldPrimary { .. }) = admitted {
+            report(&self.inner.watch, Some(lost));
+            inner.rollback().await?;
+            return Err(error::branch_lost(lost));
+        }
         self.count_primary(Some(call.options.class()), reason, call.waited);
         Ok(self.transaction_of(inner, Place::Primary(opened)))
     }
@@ -195,6 +189,19 @@ impl RoutedTransaction {
             Place::Primary(opened) => session.contact(watch, *opened),
             Place::Replica { node, proof, served, .. } => session.read_done(watch, *node, proof, *served),
         }
+    }
+
+    /// Waits for a statement of the transaction, but not for a replica that no longer answers.
+    async fn on_server<T>(&self, work: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+        let out = match &self.place {
+            Place::Primary(_) => work.await,
+            Place::Replica { node, .. } => {
+                let served = self.connection.inner.watch.while_serving(*node, None, work).await;
+                served.unwrap_or_else(|gave_up| Err(error::gave_up(gave_up)))
+            }
+        };
+        self.touched();
+        out
     }
 
     fn taken_back(&self) {
@@ -310,27 +317,19 @@ impl ConnectionTrait for RoutedTransaction {
     }
 
     async fn execute_raw(&self, stmt: Statement) -> Result<ExecResult, DbErr> {
-        let out = self.inner().execute_raw(stmt).await;
-        self.touched();
-        out
+        self.on_server(self.inner().execute_raw(stmt)).await
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        let out = self.inner().execute_unprepared(sql).await;
-        self.touched();
-        out
+        self.on_server(self.inner().execute_unprepared(sql)).await
     }
 
     async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
-        let out = self.inner().query_one_raw(stmt).await;
-        self.touched();
-        out
+        self.on_server(self.inner().query_one_raw(stmt)).await
     }
 
     async fn query_all_raw(&self, stmt: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        let out = self.inner().query_all_raw(stmt).await;
-        self.touched();
-        out
+        self.on_server(self.inner().query_all_raw(stmt)).await
     }
 }
 

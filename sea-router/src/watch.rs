@@ -8,8 +8,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use read_router::{
-    Answer, Ask, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, StatementKinds, Time, Topology,
-    events,
+    Answer, Ask, Branch, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, Standing,
+    StatementKinds, Time, Topology, events,
 };
 use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
@@ -27,6 +27,25 @@ pub(crate) struct Watch {
     pub(crate) counters: Counters,
     pub(crate) in_flight: InFlight,
     pub(crate) kinds: StatementKinds,
+}
+
+/// How often one who waits for a replica's rows looks whether the replica still answers.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Why a read on a replica was not waited for any longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GaveUp {
+    TimeLimit,
+    NodeDown,
+}
+
+impl GaveUp {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::TimeLimit => "it took longer than replica_read_timeout",
+            Self::NodeDown => "the replica no longer answers",
+        }
+    }
 }
 
 /// A probe connection with what its server said first.
@@ -66,6 +85,39 @@ impl Watch {
         self.monitor().ask(ask, since, clock::now());
         self.wake();
         let _ = tokio::time::timeout(until.since(clock::now()), changed).await;
+    }
+
+    /// Runs a read on a replica, within `limit` if there is one, and for no longer than the replica answers: a host that
+    /// hangs would hold its readers until the network gives it up.
+    pub(crate) async fn while_serving<T>(
+        &self,
+        node: NodeId,
+        limit: Option<Duration>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, GaveUp> {
+        let mut work = pin!(work);
+        let mut left = limit.unwrap_or(Duration::MAX);
+        loop {
+            let pause = left.min(LOOK_AGAIN);
+            if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
+                return Ok(done);
+            }
+            left -= pause;
+            if left.is_zero() {
+                return Err(GaveUp::TimeLimit);
+            }
+            if let Some(Standing::Down(_)) = self.topology().node(node).map(read_router::Node::standing) {
+                return Err(GaveUp::NodeDown);
+            }
+        }
+    }
+
+    /// A connection of the application's leads to a primary on this branch.
+    pub(crate) fn branch_seen(&self, branch: Branch) {
+        if self.topology().surviving().is_none_or(|known| known < branch) {
+            self.learn(|monitor| monitor.branch_seen(branch, clock::now()));
+            self.wake();
+        }
     }
 
     /// A read failed on the node in a way that says that it is going down.
@@ -156,6 +208,8 @@ async fn probe_once(
     open: &mut Option<(PgConnection, Epoch)>,
 ) -> Result<(), sqlx::Error> {
     let limit = watch.config.probe_timeout;
+    // The name may lead elsewhere by now; the old connection would go on answering.
+    open.take_if(|(_, epoch)| !watch.monitor().is_open(node, *epoch));
     let (connection, epoch) = match open {
         Some(open) => open,
         None => {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     Lsn, Standing,
-    rehearsal::{A, P, Rehearsal, ms},
+    rehearsal::{A, P, Rehearsal, branch, ms},
 };
 
 #[test]
@@ -74,6 +74,21 @@ fn without_a_replica_the_primary_is_left_alone_until_someone_asks() {
     assert_eq!(stage.monitor.due(P), None);
     stage.monitor.ask(Ask::All, ms(50), ms(50));
     assert_eq!(stage.monitor.due(P), Some(ms(50)));
+}
+
+/// Rule 4: the name has moved, and only a new connection of the application's has noticed.
+#[test]
+fn a_newer_branch_seen_elsewhere_sends_the_probe_to_where_the_name_leads_now() {
+    let mut stage = Rehearsal::new(1);
+    stage.primary(P, 10, 1, 80).replica(A, 10, 1, 80);
+    let old = stage.epoch(P);
+    stage.monitor.sent(P, ms(20), 0);
+    assert!(!stage.monitor.branch_seen(branch(1), ms(21)), "that one is known");
+    assert!(stage.monitor.branch_seen(branch(2), ms(21)));
+    assert!(!stage.monitor.is_open(P, old));
+    assert!(!stage.monitor.answered(P, old, &answer(Role::Primary, 90), ms(22)));
+    assert_eq!(stage.monitor.due(P), Some(ms(21)));
+    assert!(!stage.monitor.branch_seen(branch(2), ms(23)), "once");
 }
 
 #[test]

@@ -307,3 +307,66 @@ fn a_proof_says_when_only_the_same_life_will_do() {
     let Route::Replica(_, proof) = route(&stage, STRICT, &Session::new(true), 40, 0) else { panic!() };
     assert!(!proof.same_life);
 }
+
+/// Rules 5 and 12: what the control file said while a newer timeline was known bounds no switch.
+#[test]
+fn a_stale_timeline_bounds_no_switch() {
+    let mut stage = two_replicas();
+    stage.primary(A, 50, 2, 100);
+    // B follows A to 150, but its control file still says 1; then it is promoted in its turn.
+    stage.answer(B, 55, Role::Replica, Some(1), false, 150).primary(B, 60, 3, 160);
+    let lost = token("rr1:7:1@0/78"); // 120, on the old primary after the switch
+    assert!(lost.admits(stage.topology(), branch(3)).is_err());
+}
+
+#[test]
+fn of_two_primaries_on_one_timeline_only_the_configured_one_counts() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(true);
+    session.contact(branch(1), ms(35), stage.topology());
+    stage.primary(B, 38, 1, 10);
+    session.resolve(stage.topology());
+    assert_eq!(session.token(), None, "a stranger's sample resolves nothing");
+    stage.primary(P, 39, 1, 120);
+    session.resolve(stage.topology());
+    assert_eq!(session.token().unwrap().to_string(), "rr1:7:1@0/78");
+}
+
+#[test]
+fn a_stray_promotion_passes() {
+    let mut stage = two_replicas();
+    let fresh = Session::new(true);
+    stage.primary(B, 40, 2, 90).replica(A, 41, 1, 120).primary(P, 42, 1, 120);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 50), [], "which one is right is not known");
+    stage.fail(B, 43).primary(P, 10_000, 1, 130).replica(A, 10_000, 1, 130);
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &fresh, 10_010), []);
+    stage.primary(P, 10_100, 1, 130).replica(A, 10_100, 1, 130);
+    assert_eq!(nodes(&stage, STRICT, &fresh, 10_110), [A], "nobody is there any more");
+    // A session that had read there is told once and goes on.
+    let mut strayed = token("rr1:7:2@0/1");
+    assert!(matches!(strayed.admits(stage.topology(), branch(1)), Err(crate::BranchLost::OldPrimary { .. })));
+    strayed.give_up_newer(branch(1));
+    assert_eq!(nodes(&stage, STRICT, &strayed, 10_110), [A]);
+}
+
+/// A token from before a failover stays good for what survived it.
+#[test]
+fn an_imported_position_below_the_switch_is_resolved_by_the_new_branch() {
+    let mut stage = two_replicas();
+    stage.primary(A, 50, 2, 120);
+    let mut session = token("rr1:7:1@0/64");
+    session.resolve(stage.topology());
+    assert_eq!(session.token(), None, "the new branch was not asked since it came");
+    stage.primary(A, 75, 2, 130);
+    session.resolve(stage.topology());
+    assert_eq!(session.token().unwrap().to_string(), "rr1:7:1@0/64");
+}
+
+/// A replica's own word of a newer timeline is enough to stop trusting the older one.
+#[test]
+fn a_follower_tells_of_a_promotion() {
+    let mut stage = two_replicas();
+    stage.replica(B, 45, 2, 130);
+    assert_eq!(nodes(&stage, stale(1000), &Session::new(true), 50), []);
+    assert_eq!(stage.topology().highest_since(), ms(46));
+}

@@ -7,6 +7,7 @@ use read_router_scenarios::{self as scenarios, Gate, Subject};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
+mod failover;
 mod input;
 mod transactions;
 

@@ -3,19 +3,23 @@
 
 mod action;
 mod client;
+pub mod combined;
 mod possible;
 mod process;
 mod ranked;
 mod reading;
 mod rule;
+mod search;
 mod server;
 mod state;
 mod step;
 mod world;
+pub mod worlds;
 
 pub use action::Action;
 pub use client::{Class, Violation};
 pub use rule::Off;
+pub use search::{Found, Schedule};
 pub use server::Commits;
 pub use state::State;
 pub use world::{Budget, World};

@@ -18,13 +18,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn open(servers: &[Server], server: usize, at: Time) -> Self {
         let greeting = servers[server].greeting(server);
-        Self {
-            server,
-            life: servers[server].life,
-            opened_at: at,
-            instance: greeting.instance,
-            branch: greeting.branch,
-        }
+        Self { server, life: servers[server].life, opened_at: at, instance: greeting.instance, branch: greeting.branch }
     }
 
     pub(crate) fn is_alive(&self, servers: &[Server]) -> bool {
@@ -84,7 +78,14 @@ impl Process {
     }
 
     /// Sends a probe, on a new connection if there is none or it broke; `server` is where the node's name leads.
-    pub(crate) fn probe(&mut self, index: usize, server: usize, servers: &[Server], at: Time, acknowledged: Option<Commits>) {
+    pub(crate) fn probe(
+        &mut self,
+        index: usize,
+        server: usize,
+        servers: &[Server],
+        at: Time,
+        acknowledged: Option<Commits>,
+    ) {
         let alive = self.watched[index].filter(|watched| servers[watched.server].life == watched.life);
         if alive.is_none() && self.watched[index].is_some() {
             self.fail(index, at);

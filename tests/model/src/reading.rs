@@ -121,9 +121,7 @@ impl State {
         }
         self.violation = match read.class {
             Class::Strict if judged => must.broken_by(seen, surviving),
-            Class::Bounded => {
-                Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale)
-            }
+            Class::Bounded => Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale),
             _ => None,
         };
         self.client.reads[index].result = Some(Shown { commits: seen, connection });

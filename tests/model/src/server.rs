@@ -1,8 +1,6 @@
 //! The servers: PostgreSQL as far as the promises depend on it.
 
-use read_router::{
-    Answer, Backend, Branch, Greeting, Instance, Lsn, NodeId, Role, SystemId, Timeline, WalLayout,
-};
+use read_router::{Answer, Backend, Branch, Greeting, Instance, Lsn, NodeId, Role, SystemId, Timeline, WalLayout};
 
 /// Commits, as bits: each commit of a run has a number of its own, whatever its place in a log.
 pub type Commits = u16;
@@ -141,7 +139,7 @@ impl Server {
         Greeting {
             instance: self.instance(server),
             layout: WalLayout::default(),
-            backend: Backend { pid: 1, started_us: 1 },
+            backend: Backend { pid: 1, started_us: Some(1) },
             branch: (!self.standby).then(|| self.branch()),
         }
     }

@@ -1,0 +1,112 @@
+//! Switches for the model check: each turns one rule off, to show that the check finds what the rule prevents.
+//!
+//! They exist in builds with `--cfg read_router_mutants` only; in any other, nothing can be off and the switch points
+//! compile to nothing.
+
+/// A rule that can be off. `RULES.md` numbers them; where one has several parts, each part has a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(read_router_mutants), allow(unreachable_pub))]
+pub enum Rule {
+    /// 2: a connection is trusted only for observations sent after it opened.
+    ConnectionTrust,
+    /// 3: answers of closed epochs are dropped.
+    ClosedEpochs,
+    /// 4: only a sample of the mark's branch resolves it.
+    BranchOfMark,
+    /// 5: the primary must be on the branch of every floor.
+    GatedPrimary,
+    /// 5: of an older branch only what lies below the switch point survives.
+    SwitchBound,
+    /// 6: the branch of a replica read is that of a later answer.
+    LaterBranch,
+    /// 7: every contact with the primary counts, not only writes.
+    PrimaryReads,
+    /// 8: a write of unknown outcome keeps the session on the primary.
+    InDoubt,
+    /// 9: a floor is resolved by a sample sent after the read's end, not received after it.
+    SentAfterRead,
+    /// 9: the same node is the same life of it.
+    SameLife,
+    /// 9: reads on several nodes have a floor each.
+    FloorEach,
+    /// 9: an exported token contains the floors.
+    ExportedFloors,
+    /// 10: a token is capped only by a later sample.
+    LaterCap,
+    /// 11: only samples of the highest timeline bound the staleness.
+    HighestTimeline,
+    /// 13: a replica ahead of a later sample is quarantined.
+    Quarantine,
+    /// 14: a sample must be sent strictly later.
+    StrictlyLater,
+    /// 15: an answer counts from the sending of its question.
+    JoinUnsent,
+    /// 15: the primary under another name is of the same branch and instance.
+    SamePrimary,
+    /// 15: tokens of two branches are not merged by number.
+    MergePerBranch,
+    /// 15: an unresolved session is not fresh.
+    UnresolvedIsUnknown,
+}
+
+#[cfg(not(read_router_mutants))]
+pub(crate) const fn is_off(_: Rule) -> bool {
+    false
+}
+
+#[cfg(read_router_mutants)]
+mod switches {
+    use std::cell::Cell;
+
+    use super::Rule;
+
+    thread_local! {
+        static OFF: Cell<u32> = const { Cell::new(0) };
+    }
+
+    impl Rule {
+        /// All of them.
+        pub const ALL: [Self; 20] = [
+            Self::ConnectionTrust,
+            Self::ClosedEpochs,
+            Self::BranchOfMark,
+            Self::GatedPrimary,
+            Self::SwitchBound,
+            Self::LaterBranch,
+            Self::PrimaryReads,
+            Self::InDoubt,
+            Self::SentAfterRead,
+            Self::SameLife,
+            Self::FloorEach,
+            Self::ExportedFloors,
+            Self::LaterCap,
+            Self::HighestTimeline,
+            Self::Quarantine,
+            Self::StrictlyLater,
+            Self::JoinUnsent,
+            Self::SamePrimary,
+            Self::MergePerBranch,
+            Self::UnresolvedIsUnknown,
+        ];
+
+        /// Its place in the argument of [`switch_off`].
+        #[must_use]
+        pub const fn bit(self) -> u32 {
+            1 << self as u32
+        }
+    }
+
+    /// Turns exactly these rules off, in this thread.
+    pub fn switch_off(rules: u32) {
+        OFF.with(|off| off.set(rules));
+    }
+
+    pub(crate) fn is_off(rule: Rule) -> bool {
+        OFF.with(|off| off.get() & rule.bit() != 0)
+    }
+}
+
+#[cfg(read_router_mutants)]
+pub(crate) use switches::is_off;
+#[cfg(read_router_mutants)]
+pub use switches::switch_off;
