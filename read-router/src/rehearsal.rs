@@ -21,14 +21,16 @@ pub(crate) fn branch(timeline: u32) -> Branch {
 pub(crate) struct Rehearsal {
     pub(crate) monitor: Monitor,
     epochs: Vec<Epoch>,
+    servers: Vec<(i64, u64)>,
 }
 
 impl Rehearsal {
     /// A primary and `replicas` replicas, each with an open probe connection; nothing answered yet.
     pub(crate) fn new(replicas: usize) -> Self {
-        let mut stage = Self { monitor: Monitor::new(replicas, Config::default()), epochs: Vec::new() };
+        let mut stage = Self { monitor: Monitor::new(replicas, Config::default()), epochs: Vec::new(), servers: Vec::new() };
         for index in 0..=u16::try_from(replicas).unwrap() {
             stage.epochs.push(Epoch(0));
+            stage.servers.push((0, 0));
             stage.open(NodeId(index), i64::from(index), 7);
         }
         stage
@@ -42,6 +44,7 @@ impl Rehearsal {
             backend: Backend { pid: 1, started_us: Some(1) },
             branch: None,
         };
+        self.servers[node.index()] = (started, system);
         self.epochs[node.index()] = self.monitor.opened(node, &greeting);
     }
 
@@ -73,6 +76,10 @@ impl Rehearsal {
         lsn: u64,
     ) -> &mut Self {
         let answer = Answer { role, lsn: Lsn::new(lsn), timeline: timeline.map(Timeline), exact };
+        if !self.monitor.is_open(node, self.epochs[node.index()]) {
+            let (started, system) = self.servers[node.index()];
+            self.open(node, started, system);
+        }
         self.monitor.sent(node, ms(at), 0);
         assert!(self.monitor.answered(node, self.epochs[node.index()], &answer, ms(at + 1)));
         self

@@ -1,6 +1,6 @@
 //! The session under test, with what it must see: the ghost that the code knows nothing of.
 
-use read_router::{BranchLost, Proof, Session, WriteId};
+use read_router::{BranchLost, Epoch, NodeId, Proof, Session, Time, Topology, WriteId};
 
 use crate::{process::Connection, server::Commits};
 
@@ -25,6 +25,19 @@ pub(crate) struct Client {
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
     pub(crate) must: Must,
+    pub(crate) unheard: Vec<Unheard>,
+}
+
+/// What a read showed that was executed on a node after it was promoted and before anyone knew.
+///
+/// It counts once the node has answered again. A node that never does, while its old primary goes on under the
+/// primary's name, is beyond what a client can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Unheard {
+    pub(crate) node: NodeId,
+    pub(crate) epoch: Epoch,
+    pub(crate) at: Time,
+    pub(crate) commits: Commits,
 }
 
 /// What the session's strict reads must see.
@@ -65,6 +78,8 @@ pub(crate) struct Read {
 pub(crate) struct Shown {
     pub(crate) commits: Commits,
     pub(crate) connection: Connection,
+    /// The node was a primary by then.
+    pub(crate) promoted: bool,
 }
 
 /// A promise broken, with the commits that a read missed.
@@ -82,7 +97,7 @@ pub enum Violation {
 
 impl Client {
     pub(crate) fn new(session: Session) -> Self {
-        Self { process: 0, session, writes: Vec::new(), reads: Vec::new(), must: Must::default() }
+        Self { process: 0, session, writes: Vec::new(), reads: Vec::new(), must: Must::default(), unheard: Vec::new() }
     }
 
     /// The session was told that it lost something to a failover: it expects what the new primary has, no more.
@@ -91,7 +106,22 @@ impl Client {
             self.must.wrote &= has;
             self.must.shown &= has;
             self.must.doubtful &= has;
+            self.unheard.clear();
         }
+    }
+
+    /// The session has just been resolved: what a promoted node showed counts from here on if the node was heard since.
+    pub(crate) fn hear(&mut self, topology: &Topology) {
+        let must = &mut self.must;
+        self.unheard.retain(|unheard| {
+            let Some(node) = topology.node(unheard.node) else { return false };
+            if node.observation().is_some_and(|seen| seen.sent_at > unheard.at) {
+                must.shown |= unheard.commits;
+                return false;
+            }
+            let substitute = || topology.first_sample_after(topology.surviving()?, unheard.at);
+            node.epoch() == Some(unheard.epoch) || substitute().is_none()
+        });
     }
 }
 

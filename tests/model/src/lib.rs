@@ -11,6 +11,7 @@ mod reading;
 mod rule;
 mod search;
 mod server;
+mod shared;
 mod state;
 mod step;
 mod world;

@@ -6,7 +6,7 @@ use read_router::{Config, InFlight, Need, ReadClass, ReadOptions, Role, Route, S
 
 use crate::{
     State, World,
-    client::{Class, Must, Read, Shown, Violation},
+    client::{Class, Must, Read, Shown, Unheard, Violation},
     process::Connection,
     server::{bits, node},
     step::spend,
@@ -36,7 +36,8 @@ impl State {
         if !matches!(route, Route::Wait { .. }) {
             return None;
         }
-        self.client.reads.push(Read { waiting: Some(self.client.session.clone()), ..read });
+        let waiting = Some(self.client.session.clone());
+        self.client.reads.push(Read { waiting, ..read });
         Some(())
     }
 
@@ -63,7 +64,9 @@ impl State {
     }
 
     fn resolve(&mut self) {
-        self.client.session.resolve(self.processes[self.client.process].topology());
+        let process = self.processes[self.client.process].clone();
+        self.client.session.resolve(process.topology());
+        self.client.hear(process.topology());
     }
 
     fn new_read(&self, class: Class) -> Read {
@@ -113,7 +116,8 @@ impl State {
             self.client.reads.remove(index);
             return Some(());
         };
-        let seen = self.servers[connection.server].visible();
+        let server = &self.servers[connection.server];
+        let (seen, promoted) = (server.visible(), !server.standby && read.proof.is_some_and(|proof| !proof.is_primary));
         let mut must = read.must;
         if world.hides && read.target == 0 {
             // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
@@ -124,7 +128,7 @@ impl State {
             Class::Bounded => Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale),
             _ => None,
         };
-        self.client.reads[index].result = Some(Shown { commits: seen, connection });
+        self.client.reads[index].result = Some(Shown { commits: seen, connection, promoted });
         Some(())
     }
 
@@ -165,9 +169,14 @@ impl State {
         let read = self.client.reads.remove(index);
         let shown = read.result?;
         let at = self.instant();
-        let client = &mut self.client;
-        client.must.shown |= shown.commits;
-        let topology = self.processes[client.process].topology();
+        let process = self.processes[self.client.process].clone();
+        let (client, topology) = (&mut *self.client, process.topology());
+        match read.proof.filter(|_| shown.promoted) {
+            Some(proof) => {
+                client.unheard.push(Unheard { node: node(read.target), epoch: proof.epoch, at, commits: shown.commits })
+            }
+            None => client.must.shown |= shown.commits,
+        }
         let lost = match read.proof {
             None => match shown.connection.branch {
                 Some(branch) => client.session.contact(branch, at, topology),

@@ -9,6 +9,9 @@ use stateright::{Checker, Model};
 
 use crate::{Action, Violation, World};
 
+/// A world with more steps than this is too large to be exhausted in memory.
+const MOST_STATES: usize = 12_000_000;
+
 /// What a search found.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -38,7 +41,8 @@ impl World {
     #[must_use]
     pub fn search(&self, limit: Duration) -> Found {
         let began = Instant::now();
-        let checker = self.clone().checker().threads(1).timeout(limit).spawn_bfs().join();
+        let checker =
+            self.clone().checker().threads(1).timeout(limit).target_state_count(MOST_STATES).spawn_bfs().join();
         let broken = checker.discovery("the promises").map(|path| {
             let violation = path.last_state().violation;
             let actions = self.prefix.iter().copied().chain(path.into_actions()).collect();
@@ -48,7 +52,7 @@ impl World {
         Found {
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
-            exhausted: broken.is_none() && took < limit,
+            exhausted: broken.is_none() && took < limit && checker.state_count() < MOST_STATES,
             took,
             broken,
         }

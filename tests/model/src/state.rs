@@ -10,17 +10,18 @@ use crate::{
     process::{Connection, Process},
     ranked,
     server::{Commits, Server, bits},
+    shared::Shared,
     world::Budget,
 };
 
 /// A state of the model. Two states that differ in nothing but the distances of their instants hash alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Shared<Vec<Server>>,
     /// The server that each node's name leads to.
     pub(crate) names: Vec<usize>,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) client: Client,
+    pub(crate) processes: Vec<Shared<Process>>,
+    pub(crate) client: Shared<Client>,
     pub(crate) acknowledged: Commits,
     pub(crate) commits: u8,
     pub(crate) budget: Budget,
@@ -39,19 +40,19 @@ impl State {
         let mut state = Self {
             names: world.names.to_vec(),
             processes: Vec::new(),
-            client: Client::new(Session::new(world.sticky)),
+            client: Shared::new(Client::new(Session::new(world.sticky))),
             acknowledged: 0,
             commits: 0,
             budget: Budget::default(),
             violation: None,
             clock: 2,
             coarse: world.coarse,
-            servers,
+            servers: Shared::new(servers),
         };
         for (index, server) in world.names.iter().enumerate() {
             process.pool[index] = Some(Connection::open(&state.servers, *server, ranked::instant(0)));
         }
-        state.processes = vec![process; world.processes];
+        state.processes = vec![Shared::new(process); world.processes];
         state
     }
 

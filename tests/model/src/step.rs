@@ -2,12 +2,7 @@
 
 use read_router::{Session, Token};
 
-use crate::{
-    Action, State, World,
-    client::Write,
-    process::Connection,
-    server::{bits, node},
-};
+use crate::{Action, State, World, client::Write, process::Connection, server::bits};
 
 impl State {
     /// Lets `action` happen; `None` if it cannot.
@@ -126,8 +121,8 @@ impl State {
 
     fn write_done(&mut self, world: &World, index: usize) -> Option<()> {
         let commit = self.next_commit();
-        let write = &mut self.client.writes[index];
-        write.commit = Some(commit);
+        self.client.writes[index].commit = Some(commit);
+        let write = self.client.writes[index];
         let server = &mut self.servers[write.connection.server];
         server.commit(commit, world.asynchronous);
         if write.doubt {
@@ -151,8 +146,8 @@ impl State {
 
     /// Nobody will hear of the write.
     fn write_in_doubt(&mut self, index: usize) -> Option<()> {
-        let write = &mut self.client.writes[index];
-        write.doubt = true;
+        self.client.writes[index].doubt = true;
+        let write = self.client.writes[index];
         self.client.session.in_doubt(write.id);
         if let Some(commit) = write.commit {
             self.client.must.doubtful |= 1 << commit;
@@ -169,8 +164,8 @@ impl State {
     fn settle(&mut self, write: &Write) -> Option<()> {
         let at = self.instant();
         let branch = write.connection.branch?;
-        let topology = self.processes[self.client.process].topology();
-        let lost = self.client.session.acknowledged(write.id, branch, at, topology);
+        let process = self.processes[self.client.process].clone();
+        let lost = self.client.session.acknowledged(write.id, branch, at, process.topology());
         self.client.told(lost, bits(&self.servers[write.connection.server].log));
         Some(())
     }
@@ -179,7 +174,8 @@ impl State {
         spend(&mut self.budget.probes)?;
         let at = self.instant();
         let acknowledged = world.judges_bounds().then_some(self.acknowledged);
-        self.processes[process].probe(index, self.names[index], &self.servers, at, acknowledged);
+        let name = self.names[index];
+        self.processes[process].probe(index, name, &self.servers, at, acknowledged);
         Some(())
     }
 
@@ -222,6 +218,7 @@ impl State {
         let at = self.instant();
         self.client.session = Session::resume(token, at, world.sticky);
         self.client.process = 1 - self.client.process;
+        self.client.unheard.clear();
         Some(())
     }
 }
@@ -229,9 +226,4 @@ impl State {
 pub(crate) fn spend(budget: &mut u8) -> Option<()> {
     *budget = budget.checked_sub(1)?;
     Some(())
-}
-
-#[allow(unused)]
-fn _n(i: usize) -> read_router::NodeId {
-    node(i)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use read_router_model::{World, worlds};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn every_rule() {
