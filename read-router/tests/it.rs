@@ -1,5 +1,7 @@
 //! What the core promises as a whole, from outside.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -73,8 +73,7 @@ async fn wrong_servers_are_clear_errors() {
     let failed = error(&primary, &[&first, &second]).await;
     assert!(matches!(failed, Error::TwoPrimaries { node } if node == NodeId::replica(1)), "{failed}");
 
-    let mut config = Config::default();
-    config.probe_interval = Duration::ZERO;
+    let config = Config { probe_interval: Duration::ZERO, ..Config::default() };
     let failed = RoutingConnection::builder(options(&primary)).config(config).connect().await.expect_err("no interval");
     assert!(failed.to_string().contains("probe_interval"), "{failed}");
     let as_db_err: DbErr = failed.into();
@@ -182,5 +181,5 @@ async fn errors_of_statements_come_through() {
             .is_err_and(|e| e.to_string().contains("read-only transaction"))
     })
     .await;
-    assert_eq!(session.number(Some(ReadClass::MustSeeMyWrite.into()), COUNT).await.unwrap().is_some(), true);
+    assert!(session.number(Some(ReadClass::MustSeeMyWrite.into()), COUNT).await.unwrap().is_some());
 }

@@ -1,5 +1,7 @@
 //! `sea-router` on real servers: the scenarios of all adapters, and what is SeaORM's own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use read_router::{Config, ReadOptions, Served, Stats, Token};

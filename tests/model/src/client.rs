@@ -28,10 +28,11 @@ pub(crate) struct Client {
     pub(crate) unheard: Vec<Unheard>,
 }
 
-/// What a read showed that was executed on a node after it was promoted and before anyone knew.
+/// What a read showed that was executed on a node after it was promoted, or had followed a promotion, and before
+/// anyone knew.
 ///
-/// It counts once the node has answered again. A node that never does, while its old primary goes on under the
-/// primary's name, is beyond what a client can know.
+/// It counts once the node has answered again. Until then, and for ever if it never does, the old primary under the
+/// primary's name is beyond what a client can know to be old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unheard {
     pub(crate) node: NodeId,
@@ -78,8 +79,8 @@ pub(crate) struct Read {
 pub(crate) struct Shown {
     pub(crate) commits: Commits,
     pub(crate) connection: Connection,
-    /// The node was a primary by then.
-    pub(crate) promoted: bool,
+    /// The server had gone over to another timeline than the one that the read was proven on.
+    pub(crate) moved_on: bool,
 }
 
 /// A promise broken, with the commits that a read missed.
@@ -110,7 +111,7 @@ impl Client {
         }
     }
 
-    /// The session has just been resolved: what a promoted node showed counts from here on if the node was heard since.
+    /// The session has just been resolved: what a node on a new timeline showed counts from here on if the node was heard since.
     pub(crate) fn hear(&mut self, topology: &Topology) {
         let must = &mut self.must;
         self.unheard.retain(|unheard| {

@@ -14,6 +14,7 @@ mod server;
 mod shared;
 mod state;
 mod step;
+mod steps;
 mod world;
 pub mod worlds;
 

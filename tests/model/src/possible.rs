@@ -4,6 +4,10 @@ use crate::{Action, Class, State, World};
 
 impl World {
     pub(crate) fn possible(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.budget.reads == 0 && state.client.reads.iter().all(|read| read.result.is_some()) {
+            // Nothing that happens from here on is judged.
+            return;
+        }
         self.writes(state, actions);
         self.servers(state, actions);
         self.probes(state, actions);

@@ -117,7 +117,9 @@ impl State {
             return Some(());
         };
         let server = &self.servers[connection.server];
-        let (seen, promoted) = (server.visible(), !server.standby && read.proof.is_some_and(|proof| !proof.is_primary));
+        let seen = server.visible();
+        let proven = read.proof.filter(|proof| !proof.is_primary).and_then(|proof| proof.branch);
+        let moved_on = proven.is_some_and(|branch| branch != server.branch());
         let mut must = read.must;
         if world.hides && read.target == 0 {
             // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
@@ -128,7 +130,7 @@ impl State {
             Class::Bounded => Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale),
             _ => None,
         };
-        self.client.reads[index].result = Some(Shown { commits: seen, connection, promoted });
+        self.client.reads[index].result = Some(Shown { commits: seen, connection, moved_on });
         Some(())
     }
 
@@ -171,7 +173,7 @@ impl State {
         let at = self.instant();
         let process = self.processes[self.client.process].clone();
         let (client, topology) = (&mut *self.client, process.topology());
-        match read.proof.filter(|_| shown.promoted) {
+        match read.proof.filter(|_| shown.moved_on) {
             Some(proof) => {
                 client.unheard.push(Unheard { node: node(read.target), epoch: proof.epoch, at, commits: shown.commits })
             }

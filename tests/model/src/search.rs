@@ -10,7 +10,7 @@ use stateright::{Checker, Model};
 use crate::{Action, Violation, World};
 
 /// A world with more steps than this is too large to be exhausted in memory.
-const MOST_STATES: usize = 12_000_000;
+const MOST_STATES: usize = 4_000_000;
 
 /// What a search found.
 #[derive(Clone, Debug)]
