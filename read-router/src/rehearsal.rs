@@ -27,7 +27,8 @@ pub(crate) struct Rehearsal {
 impl Rehearsal {
     /// A primary and `replicas` replicas, each with an open probe connection; nothing answered yet.
     pub(crate) fn new(replicas: usize) -> Self {
-        let mut stage = Self { monitor: Monitor::new(replicas, Config::default()), epochs: Vec::new(), servers: Vec::new() };
+        let mut stage =
+            Self { monitor: Monitor::new(replicas, Config::default()), epochs: Vec::new(), servers: Vec::new() };
         for index in 0..=u16::try_from(replicas).unwrap() {
             stage.epochs.push(Epoch(0));
             stage.servers.push((0, 0));
