@@ -16,6 +16,7 @@ fn monitor(replicas: u16) -> Monitor {
             instance: Instance { system: SystemId(7), started_us: i64::from(index), port: 5432 },
             layout: WalLayout::default(),
             backend: Backend { pid: 1, started_us: Some(1) },
+            database: 5,
             branch: None,
         };
         let epoch = monitor.opened(NodeId(index), &greeting);

@@ -53,7 +53,7 @@ pub struct Instance {
 pub struct Epoch(pub u64);
 
 /// A server of the configuration, by its place in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
 impl NodeId {
@@ -86,5 +86,11 @@ impl fmt::Display for NodeId {
             None => f.write_str("primary"),
             Some(replica) => write!(f, "replica{replica}"),
         }
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

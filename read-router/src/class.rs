@@ -38,7 +38,8 @@ impl ReadClass {
         ReadOptions::new(self).wait(budget)
     }
 
-    /// Returns an error, instead of reading on the primary, if no replica can serve the class.
+    /// Returns an error, instead of reading on the primary, if no replica can serve the class. Statements that are no
+    /// reads still go to the primary.
     #[must_use]
     pub const fn or_error(self) -> ReadOptions {
         ReadOptions::new(self).or_error()
@@ -92,7 +93,8 @@ impl ReadOptions {
         self
     }
 
-    /// Returns an error, instead of reading on the primary, if no replica can serve the class.
+    /// Returns an error, instead of reading on the primary, if no replica can serve the class. Statements that are no
+    /// reads still go to the primary.
     #[must_use]
     pub const fn or_error(mut self) -> Self {
         self.fallback = Fallback::Error;

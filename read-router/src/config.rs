@@ -66,7 +66,7 @@ impl Config {
     ///
     /// A probe that hangs is noticed after its time limit; this notices a monitor that has stopped.
     pub(crate) fn observation_lifetime(&self) -> Duration {
-        (self.probe_interval + self.probe_timeout) * 4
+        self.probe_interval.saturating_add(self.probe_timeout).saturating_mul(4)
     }
 }
 

@@ -23,14 +23,18 @@ pub fn to_replica(class: ReadClass, node: NodeId, waited: Duration) {
     trace!(target: SELECTION, class = class.as_str(), replica = %node, waited_ms, "replica");
 }
 
-/// A call goes to the primary; a warning if a replica should have served it.
-pub fn to_primary(class: Option<ReadClass>, reason: PrimaryReason) {
+/// A call goes to the primary, the `count`-th of its class and reason. A warning if a replica should have served it: for the
+/// first, second, fourth, eighth and so on, so that a replica that lags under load does not fill the log.
+pub fn to_primary(class: Option<ReadClass>, reason: PrimaryReason, count: u64) {
     use PrimaryReason as R;
     match reason {
         R::NotARead | R::Unannotated | R::Asked | R::Transaction | R::NoReplica | R::Isolation => {
             trace!(target: SELECTION, class = name(class), reason = reason.as_str(), "primary");
         }
-        _ => warn!(target: SELECTION, class = name(class), reason = reason.as_str(), "fallback to the primary"),
+        _ if count.is_power_of_two() => {
+            warn!(target: SELECTION, class = name(class), reason = reason.as_str(), count, "fallback to the primary");
+        }
+        _ => debug!(target: SELECTION, class = name(class), reason = reason.as_str(), count, "fallback to the primary"),
     }
 }
 
@@ -64,9 +68,14 @@ pub fn in_doubt() {
     warn!(target: SESSION, "a write's outcome is unknown; the session reads from the primary until it is settled");
 }
 
+/// A node does not answer, for the first time since it did; `error` is the driver's, which names no SQL and no URL.
+pub fn unreachable(node: NodeId, error: &dyn std::fmt::Display) {
+    warn!(target: MONITOR, %node, %error, "a node cannot be probed");
+}
+
 /// A node's standing changed.
 pub fn standing(node: NodeId, from: Standing, to: Standing) {
-    if to.serves() || from == Standing::Unseen {
+    if to.serves() {
         debug!(target: MONITOR, %node, from = from.as_str(), to = to.as_str(), "standing changed");
     } else {
         warn!(target: MONITOR, %node, from = from.as_str(), to = to.as_str(), "standing changed");

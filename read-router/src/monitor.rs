@@ -83,7 +83,7 @@ impl Monitor {
         self.next_epoch += 1;
         self.probes[node.index()].connection =
             Some(Connection { epoch, instance: greeting.instance, layout: greeting.layout, since: None });
-        self.topology.opened(node, epoch);
+        self.topology.opened(node, epoch, greeting.database);
         epoch
     }
 
@@ -176,7 +176,7 @@ impl Monitor {
         probe.in_flight = false;
         probe.wanted = None;
         probe.failures = probe.failures.saturating_add(1);
-        probe.regular = now + self.config.probe_interval * probe.failures.min(MAX_BACKOFF);
+        probe.regular = now + self.config.probe_interval.saturating_mul(probe.failures.min(MAX_BACKOFF));
         self.topology.failed(node, failure, now);
     }
 
@@ -222,5 +222,5 @@ impl Monitor {
 /// The interval ±20%, so that many processes do not ask in step.
 fn jittered(interval: Duration, draw: u64) -> Duration {
     let parts = u32::try_from(draw % 401).unwrap_or(200);
-    interval * (800 + parts) / 1000
+    (interval / 1000).saturating_mul(800 + parts)
 }

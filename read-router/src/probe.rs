@@ -23,8 +23,8 @@ ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_
 /// Asks a new connection whose it is. One row.
 ///
 /// Cluster, start of the server in microseconds, its port, WAL block and segment size, the backend's pid and
-/// its start in microseconds, in recovery, and the timeline (a primary's own word; a running primary never
-/// changes it).
+/// its start in microseconds, in recovery, the timeline (a primary's own word; a running primary never changes it), and
+/// the database's OID, which a physical replica shares.
 pub const GREETING: &str = "\
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text, \
 (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint::text, \
@@ -35,7 +35,8 @@ pg_catalog.pg_backend_pid()::text, \
 (SELECT (EXTRACT(epoch FROM backend_start) * 1000000)::bigint::text FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()), \
 pg_catalog.pg_is_in_recovery()::text, \
 (CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
-ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text";
+ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text, \
+(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())::text";
 
 /// Makes a connection of a replica's pool read-only; a statement, since a pooler may refuse it as a start-up option.
 pub const READ_ONLY: &str = "SET default_transaction_read_only = on";
@@ -62,6 +63,8 @@ pub struct Greeting {
     pub layout: WalLayout,
     /// The process that serves the connection.
     pub backend: Backend,
+    /// The OID of the database that the connection is to.
+    pub database: u32,
     /// A primary's branch; `None` of a server in recovery, which may still change it.
     pub branch: Option<Branch>,
 }
@@ -117,9 +120,9 @@ impl Greeting {
     ///
     /// # Errors
     /// If a column cannot be read.
-    pub fn read(row: [Option<&str>; 9]) -> Result<Self, UnexpectedAnswer> {
+    pub fn read(row: [Option<&str>; 10]) -> Result<Self, UnexpectedAnswer> {
         let odd = |found| UnexpectedAnswer { question: "greeting", found };
-        let [system, started, port, block, segment, pid, backend_start, recovery, timeline] = row;
+        let [system, started, port, block, segment, pid, backend_start, recovery, timeline, database] = row;
         let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
         // A bigint made of an unsigned number: the sign is its highest bit.
         let system = SystemId(number(system).ok_or_else(|| odd("no system identifier"))?.cast_unsigned());
@@ -139,6 +142,7 @@ impl Greeting {
                 pid: number(pid).and_then(|p| i32::try_from(p).ok()).ok_or_else(|| odd("no backend pid"))?,
                 started_us: number(backend_start),
             },
+            database: number(database).and_then(|oid| u32::try_from(oid).ok()).ok_or_else(|| odd("no database"))?,
             branch: match recovery {
                 Some("true" | "t") => None,
                 Some("false" | "f") => timeline.map(|timeline| Branch { system, timeline }),
@@ -178,6 +182,7 @@ mod tests {
                 None,
                 Some(recovery),
                 Some("1"),
+                Some("5"),
             ]
         };
         let greeting = Greeting::read(row("-1", "8192", "false")).unwrap();

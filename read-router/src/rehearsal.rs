@@ -43,6 +43,7 @@ impl Rehearsal {
             instance: Instance { system: SystemId(system), started_us: started, port: 1 },
             layout: WalLayout::default(),
             backend: Backend { pid: 1, started_us: Some(1) },
+            database: 5,
             branch: None,
         };
         self.servers[node.index()] = (started, system);

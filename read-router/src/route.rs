@@ -121,6 +121,8 @@ pub enum PrimaryReason {
     Unproven,
     /// What the session has seen lies on a branch of history that may be lost.
     BranchLost,
+    /// The session's token is of another cluster.
+    ForeignToken,
     /// The replica's connection failed, or the read on it did, in a way that another server may not.
     ReplicaFailed,
     /// The replica refused the statement as a write.
@@ -129,7 +131,7 @@ pub enum PrimaryReason {
 
 impl PrimaryReason {
     /// All reasons, in the order of their values.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NotARead,
         Self::Unannotated,
         Self::Asked,
@@ -145,6 +147,7 @@ impl PrimaryReason {
         Self::TooStale,
         Self::Unproven,
         Self::BranchLost,
+        Self::ForeignToken,
         Self::ReplicaFailed,
         Self::Misrouted,
     ];
@@ -168,6 +171,7 @@ impl PrimaryReason {
             Self::TooStale => "too_stale",
             Self::Unproven => "unproven",
             Self::BranchLost => "branch_lost",
+            Self::ForeignToken => "foreign_token",
             Self::ReplicaFailed => "replica_failed",
             Self::Misrouted => "misrouted",
         }
@@ -185,7 +189,7 @@ impl PrimaryReason {
             Self::NoReplica => "no replica is configured",
             Self::NoneUp => "no configured replica answers as a replica of this cluster",
             Self::UnknownSession => {
-                "nothing is known of what this session has written; start a new session or settle it"
+                "nothing is known of what this session has written; read on the primary once, or start a new session"
             }
             Self::InDoubt => "a write of this session has an unknown outcome and may still happen",
             Self::GivenOut => "a connection whose writes are not seen is still out",
@@ -194,6 +198,7 @@ impl PrimaryReason {
             Self::TooStale => "no replica was proven to lag less than the bound within the wait budget",
             Self::Unproven => "the replicas' timeline is not visible to this role; grant it pg_monitor",
             Self::BranchLost => "what this session has seen may have been lost by a failover",
+            Self::ForeignToken => "this session's token is of another cluster",
             Self::ReplicaFailed => "the replica failed during the read",
             Self::Misrouted => "the replica refused the statement as a write",
         }

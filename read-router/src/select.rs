@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Ask, Config, Fallback, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session, Standing, Time,
+    Ask, BranchLost, Config, Fallback, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session, Standing, Time,
     Topology,
     mutants::{Rule, is_off},
     topology::Node,
@@ -82,19 +82,24 @@ impl Need<'_> {
 
     fn without_replica(&self, topology: &Topology, shortfall: Shortfall, now: Time) -> Route {
         let until = self.started + self.read.budget(self.config);
+        if let Some(reason) = self.lost(topology) {
+            return self.primary(reason);
+        }
         match shortfall.ask() {
-            Some(ask) if now < until && !self.is_lost(topology) => Route::Wait { until, ask },
-            _ if self.is_strict() && self.is_lost(topology) => self.primary(PrimaryReason::BranchLost),
+            Some(ask) if now < until => Route::Wait { until, ask },
             _ => self.primary(shortfall.reason()),
         }
     }
 
-    /// Whether the session waits for what no server of the surviving branch can ever prove.
-    fn is_lost(&self, topology: &Topology) -> bool {
-        let Some(surviving) = topology.surviving() else { return false };
-        let newer = self.session.positions().any(|p| p.branch > surviving)
-            || self.session.dirty().iter().any(|(branch, _)| *branch > surviving);
-        self.is_strict() && !newer && self.session.admits(topology, surviving).is_err()
+    /// Why the session waits for what no server of the surviving branch can ever prove, if it does.
+    fn lost(&self, topology: &Topology) -> Option<PrimaryReason> {
+        let surviving = topology.surviving().filter(|_| self.is_strict())?;
+        match self.session.admits(topology, surviving).err()? {
+            BranchLost::OtherCluster { .. } => Some(PrimaryReason::ForeignToken),
+            BranchLost::Discarded { .. } => Some(PrimaryReason::BranchLost),
+            // The newer branch may yet be seen.
+            BranchLost::OldPrimary { .. } => None,
+        }
     }
 }
 

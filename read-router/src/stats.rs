@@ -112,6 +112,14 @@ pub struct NodeStats {
     pub last_answer: Option<Duration>,
 }
 
+impl NodeStats {
+    /// Reads of this class that the node served as a replica.
+    #[must_use]
+    pub fn reads_of(&self, class: ClassName) -> u64 {
+        self.reads[class as usize]
+    }
+}
+
 impl Stats {
     /// Reads served by replicas.
     #[must_use]
@@ -168,9 +176,9 @@ impl Counters {
         }
     }
 
-    /// The primary serves a call.
-    pub fn primary(&self, class: Option<ReadClass>, reason: PrimaryReason) {
-        self.primary[ClassName::from(class) as usize][reason as usize].fetch_add(1, Relaxed);
+    /// The primary serves a call; returns how many it has served for this class and reason.
+    pub fn primary(&self, class: Option<ReadClass>, reason: PrimaryReason) -> u64 {
+        self.primary[ClassName::from(class) as usize][reason as usize].fetch_add(1, Relaxed) + 1
     }
 
     /// A replica served a read.

@@ -30,6 +30,7 @@ pub struct Topology {
 pub struct Node {
     observation: Option<Observation>,
     epoch: Option<Epoch>,
+    database: Option<u32>,
     failure: Option<(Failure, Time)>,
     suspect_since: Option<Time>,
     quarantined: Option<Branch>,
@@ -57,6 +58,8 @@ pub enum Standing {
     Suspect,
     /// A server of another cluster.
     ForeignCluster,
+    /// Another database of the cluster than the primary's URL names.
+    OtherDatabase,
     /// A primary, but not the one that the configuration names.
     OtherPrimary,
     /// A replica that may have replayed what the surviving line of history does not have.
@@ -80,6 +83,7 @@ impl Standing {
             Self::Down(failure) => failure.as_str(),
             Self::Suspect => "suspect",
             Self::ForeignCluster => "foreign_cluster",
+            Self::OtherDatabase => "other_database",
             Self::OtherPrimary => "other_primary",
             Self::Discarded => "discarded_branch",
             Self::Hidden => "hidden_timeline",
@@ -112,6 +116,7 @@ impl Node {
         Self {
             observation: None,
             epoch: None,
+            database: None,
             failure: None,
             suspect_since: None,
             quarantined: None,
@@ -248,8 +253,10 @@ impl Topology {
                 .any(|s| self.reaches(s.to, lsn, to))
     }
 
-    pub(crate) fn opened(&mut self, id: NodeId, epoch: Epoch) {
-        self.nodes[id.index()].epoch = Some(epoch);
+    pub(crate) fn opened(&mut self, id: NodeId, epoch: Epoch, database: u32) {
+        let node = &mut self.nodes[id.index()];
+        node.epoch = Some(epoch);
+        node.database = Some(database);
     }
 
     pub(crate) fn failed(&mut self, id: NodeId, failure: Failure, at: Time) {
@@ -394,6 +401,10 @@ impl Topology {
         let Some(seen) = &node.observation else { return Standing::Unseen };
         if Some(seen.instance.system) != self.system {
             return Standing::ForeignCluster;
+        }
+        let named = self.nodes[NodeId::PRIMARY.index()].database;
+        if named.is_some() && node.database != named {
+            return Standing::OtherDatabase;
         }
         if node.suspect_since.is_some() {
             return Standing::Suspect;

@@ -19,6 +19,7 @@ fn open(monitor: &mut Monitor, node: NodeId) -> read_router::Epoch {
             instance: Instance { system: SYSTEM, started_us: i64::from(node.0), port: 5432 },
             layout: WalLayout::default(),
             backend: Backend { pid: 1, started_us: Some(1) },
+            database: 5,
             branch: None,
         },
     )

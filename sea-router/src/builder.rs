@@ -215,13 +215,15 @@ fn check_answers<'a>(
             Err(_) => continue,
         };
         let instance = probe.greeting.instance;
+        let database = probe.greeting.database;
         match (id.is_primary(), probe.answer.role, primary) {
             (true, Role::Replica, _) => return Err(Error::NoPrimary),
-            (true, Role::Primary, _) => primary = Some(instance),
-            (false, _, Some(primary)) if instance.system != primary.system => {
+            (true, Role::Primary, _) => primary = Some((instance, database)),
+            (false, _, Some((primary, _))) if instance.system != primary.system => {
                 return Err(Error::ForeignCluster { node: id, found: instance.system.0, expected: primary.system.0 });
             }
-            (false, Role::Primary, Some(primary)) if instance != primary => {
+            (false, _, Some((_, named))) if database != named => return Err(Error::OtherDatabase { node: id }),
+            (false, Role::Primary, Some((primary, _))) if instance != primary => {
                 return Err(Error::TwoPrimaries { node: id });
             }
             (false, ..) => {}

@@ -15,8 +15,8 @@ use crate::{Builder, Misrouted, clock, node::Node, session::SharedSession, watch
 /// A connection to a primary and its replicas that sends each statement where it belongs.
 ///
 /// It implements SeaORM's [`ConnectionTrait`](sea_orm::ConnectionTrait),
-/// [`StreamTrait`](sea_orm::StreamTrait) and [`TransactionTrait`](sea_orm::TransactionTrait), so it stands wherever a
-/// [`DatabaseConnection`] does. Writes, transactions, and reads that nobody has decided about go to the primary; a
+/// [`StreamTrait`](sea_orm::StreamTrait) and [`TransactionTrait`](sea_orm::TransactionTrait), so generic code takes it as it
+/// takes a [`DatabaseConnection`]. Writes, transactions, and reads that nobody has decided about go to the primary; a
 /// read goes to a replica where the caller says which class it has:
 ///
 /// ```no_run
@@ -191,7 +191,8 @@ impl RoutingConnection {
 
     /// Where the session's last statement outside a transaction was served, and why there; `None` before the first.
     ///
-    /// With statements of one session running at the same time it is the last one's to be decided.
+    /// `None` also after a read that was served nowhere. With statements of one session running at the same time it is the
+    /// last one's to be decided.
     pub fn last_served(&self) -> Option<Served> {
         self.session.last()
     }

@@ -47,6 +47,12 @@ pub enum Error {
         /// The primary's system identifier.
         expected: u64,
     },
+    /// A replica's URL names another database than the primary's.
+    #[error("{node} is another database than the primary's; reads there would show other data: give both URLs the same database")]
+    OtherDatabase {
+        /// The node given as a replica.
+        node: NodeId,
+    },
     /// Two replicas have the same URL.
     #[error("{second} has the same URL as {first}; list each replica once")]
     ListedTwice {
@@ -63,19 +69,29 @@ pub enum Error {
 impl From<Error> for DbErr {
     fn from(error: Error) -> Self {
         match error {
-            Error::Connect { source, .. } => source,
-            other => DbErr::Conn(RuntimeErr::Internal(other.to_string())),
+            // Which of several servers it was is worth more than the driver's type.
+            error => DbErr::Conn(RuntimeErr::Internal(error.to_string())),
         }
     }
 }
 
+const REFUSED: &str = "no replica can serve this read (";
+
 /// The caller wanted no fallback.
 pub(crate) fn refused(reason: PrimaryReason) -> DbErr {
-    DbErr::Query(RuntimeErr::Internal(format!(
-        "no replica can serve this read ({}): {}; allow the primary as fallback, or a longer wait",
-        reason.as_str(),
-        reason.explain()
-    )))
+    use PrimaryReason as R;
+    let waiting_helps = matches!(reason, R::Unresolved | R::Behind | R::TooStale);
+    let advice = if waiting_helps { "allow the primary as fallback, or a longer wait" } else { "allow the primary as fallback" };
+    let (name, explained) = (reason.as_str(), reason.explain());
+    DbErr::Query(RuntimeErr::Internal(format!("{REFUSED}{name}): {explained}; {advice}")))
+}
+
+/// Why a read with [`or_error`](read_router::ReadClass::or_error) was refused, if that is what the error says.
+#[must_use]
+pub fn refusal(error: &DbErr) -> Option<PrimaryReason> {
+    let DbErr::Query(RuntimeErr::Internal(text)) = error else { return None };
+    let (name, _) = text.strip_prefix(REFUSED)?.split_once(')')?;
+    PrimaryReason::ALL.into_iter().find(|reason| reason.as_str() == name)
 }
 
 /// A read on a replica took too long, or its server stopped answering.

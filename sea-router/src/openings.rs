@@ -192,7 +192,7 @@ pub(crate) async fn greet(connection: &mut PgConnection) -> Result<Option<Greeti
 /// Asks a connection whose it is.
 pub(crate) async fn greeting(connection: &mut PgConnection) -> Result<Greeting, sqlx::Error> {
     let row = sqlx::raw_sql(probe::GREETING).fetch_one(connection).await?;
-    let mut columns = [None; 9];
+    let mut columns = [None; 10];
     for (index, column) in columns.iter_mut().enumerate() {
         *column = row.try_get::<Option<&str>, _>(index)?;
     }

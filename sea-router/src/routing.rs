@@ -153,7 +153,10 @@ impl RoutingConnection {
             let busy = Busy::begin(watch, node);
             match attempt.attempt(self, call, node, &proof, busy).await {
                 Ok(out) => return Ok(Outcome::Served(out)),
-                Err(Missed::Statement(error)) => return Err(error),
+                Err(Missed::Statement(error)) => {
+                    self.session.served(Served::by_replica(node, call.options.class(), call.waited));
+                    return Err(error);
+                }
                 Err(Missed::Misrouted(error)) => {
                     let repeat = self.inner.misrouted == Misrouted::Repeat && may_fall_back;
                     watch.counters.misrouted();
@@ -287,6 +290,7 @@ impl RoutingConnection {
         call: Option<&Call>,
         reason: PrimaryReason,
     ) -> Result<F::Out, DbErr> {
+        self.session.served(Served::by_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited)));
         let (mut checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let out = F::fetch(statement, &mut checked.connection).await;
@@ -329,7 +333,8 @@ impl RoutingConnection {
             self.session.with(|session| session.give_up_newer(now));
         }
         // Any other loss is reported by the contact that follows.
-        Ok((checked, PrimaryReason::BranchLost))
+        let is_foreign = matches!(lost, BranchLost::OtherCluster { .. });
+        Ok((checked, if is_foreign { PrimaryReason::ForeignToken } else { PrimaryReason::BranchLost }))
     }
 
     fn admits(&self, checked: &Checked) -> Result<(), BranchLost> {
@@ -341,13 +346,14 @@ impl RoutingConnection {
 
     pub(crate) fn refuse(&self, call: &Call, reason: PrimaryReason) -> DbErr {
         self.inner.watch.counters.refused();
+        self.session.not_served();
         events::refused(Some(call.options.class()), reason);
         error::refused(reason)
     }
 
     pub(crate) fn count_primary(&self, class: Option<ReadClass>, reason: PrimaryReason, waited: Duration) {
-        self.inner.watch.counters.primary(class, reason);
-        events::to_primary(class, reason);
+        let count = self.inner.watch.counters.primary(class, reason);
+        events::to_primary(class, reason, count);
         self.session.served(Served::by_primary(class, reason, waited));
     }
 }

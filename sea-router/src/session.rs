@@ -35,6 +35,11 @@ impl SharedSession {
         self.lock().last = Some(served);
     }
 
+    /// The statement was served nowhere.
+    pub(crate) fn not_served(&self) {
+        self.lock().last = None;
+    }
+
     /// A statement that was sent to the primary ended now.
     pub(crate) fn contact(&self, watch: &Watch, opened: Option<Opened>) {
         let at = clock::now();
@@ -96,7 +101,10 @@ impl SharedSession {
 /// Tells of what a session may have lost.
 pub(crate) fn report(watch: &Watch, lost: Option<BranchLost>) {
     if let Some(lost) = lost {
-        watch.counters.branch_lost();
+        // A token from elsewhere is no loss of ours.
+        if !matches!(lost, BranchLost::OtherCluster { .. }) {
+            watch.counters.branch_lost();
+        }
         events::branch_lost(&lost);
     }
 }

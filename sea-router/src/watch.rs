@@ -138,6 +138,15 @@ impl Watch {
 
     /// A first attempt that failed before the node's loop runs.
     pub(crate) fn first_failure(&self, node: NodeId, error: &sqlx::Error) {
+        self.failed(node, error);
+    }
+
+    /// The node could not be probed: the first time it is told with its cause.
+    fn failed(&self, node: NodeId, error: &sqlx::Error) {
+        let was_down = self.topology().node(node).is_some_and(|n| matches!(n.standing(), Standing::Down(_)));
+        if !was_down {
+            events::unreachable(node, error);
+        }
         self.learn(|monitor| monitor.failed(node, failure(error), clock::now()));
     }
 
@@ -196,7 +205,7 @@ pub(crate) async fn probe_node(
         watch.due(node).await;
         if let Err(error) = probe_once(&watch, node, &options, &mut open).await {
             open = None;
-            watch.learn(|monitor| monitor.failed(node, failure(&error), clock::now()));
+            watch.failed(node, &error);
         }
     }
 }

@@ -101,13 +101,27 @@ impl Client {
         Self { process: 0, session, writes: Vec::new(), reads: Vec::new(), must: Must::default(), unheard: Vec::new() }
     }
 
-    /// The session was told that it lost something to a failover: it expects what the new primary has, no more.
+    /// The session was told that it lost something to a failover: it expects what the new primary has, no more. It is
+    /// told once; reads of other tasks that are under way count as told.
     pub(crate) fn told(&mut self, lost: Option<BranchLost>, has: Commits) {
         if let Some(BranchLost::Discarded { .. }) = lost {
-            self.must.wrote &= has;
-            self.must.shown &= has;
-            self.must.doubtful &= has;
+            for must in std::iter::once(&mut self.must).chain(self.reads.iter_mut().map(|read| &mut read.must)) {
+                must.wrote &= has;
+                must.shown &= has;
+                must.doubtful &= has;
+            }
             self.unheard.clear();
+        }
+    }
+
+    /// Like a session's floors, one entry for each life of a node: its last read's end counts.
+    pub(crate) fn showed_unheard(&mut self, node: NodeId, epoch: Epoch, at: Time, commits: Commits) {
+        match self.unheard.iter_mut().find(|unheard| unheard.node == node && unheard.epoch == epoch) {
+            Some(unheard) => {
+                unheard.at = at;
+                unheard.commits |= commits;
+            }
+            None => self.unheard.push(Unheard { node, epoch, at, commits }),
         }
     }
 

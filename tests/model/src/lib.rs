@@ -4,6 +4,7 @@
 mod action;
 mod client;
 pub mod combined;
+pub mod explore;
 mod possible;
 mod process;
 mod ranked;

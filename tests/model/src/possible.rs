@@ -62,7 +62,7 @@ impl World {
                 actions.push(Action::Checkpoint(index));
             }
             for (other, new) in state.servers.iter().enumerate() {
-                if server.upstream != other && server.can_follow(new) {
+                if (server.upstream == other || !new.standby) && server.can_follow(new) {
                     actions.push(Action::Follow(index, other));
                 }
             }

@@ -6,7 +6,7 @@ use read_router::{Config, InFlight, Need, ReadClass, ReadOptions, Role, Route, S
 
 use crate::{
     State, World,
-    client::{Class, Must, Read, Shown, Unheard, Violation},
+    client::{Class, Must, Read, Shown, Violation},
     process::Connection,
     server::{bits, node},
     step::spend,
@@ -111,6 +111,7 @@ impl State {
         let read = &self.client.reads[index];
         let connection = self.process().pool[read.target].filter(|open| open.is_alive(&self.servers));
         let surviving = self.surviving();
+        let newest = self.newest_primary().map(|primary| &self.servers[primary]);
         let Some((connection, judged)) = connection.and_then(|open| self.admitted(world, read, open)) else {
             // Not served by this connection.
             self.client.reads.remove(index);
@@ -121,13 +122,20 @@ impl State {
         let proven = read.proof.filter(|proof| !proof.is_primary).and_then(|proof| proof.branch);
         let moved_on = proven.is_some_and(|branch| branch != server.branch());
         let mut must = read.must;
-        if world.hides && read.target == 0 {
+        if newest.is_none_or(|newest| newest.lineage & 1 << server.timeline == 0) {
+            // On a discarded line of history that nobody here knows to be discarded; the write was not acknowledged.
+            must.doubtful = 0;
+        }
+        if world.hides && read.proof.is_none_or(|proof| proof.is_primary) {
             // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
             must.shown &= self.acknowledged;
         }
         self.violation = match read.class {
             Class::Strict if judged => must.broken_by(seen, surviving),
-            Class::Bounded => Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale),
+            // Of a new primary that nobody here knows no bound can be shown.
+            Class::Bounded if self.is_newest_known() => {
+                Some(read.fresh & surviving & !seen).filter(|missed| *missed != 0).map(Violation::Stale)
+            }
             _ => None,
         };
         self.client.reads[index].result = Some(Shown { commits: seen, connection, moved_on });
@@ -174,9 +182,9 @@ impl State {
         let process = self.processes[self.client.process].clone();
         let (client, topology) = (&mut *self.client, process.topology());
         match read.proof.filter(|_| shown.moved_on) {
-            Some(proof) => {
-                client.unheard.push(Unheard { node: node(read.target), epoch: proof.epoch, at, commits: shown.commits })
-            }
+            Some(proof) => client.showed_unheard(node(read.target), proof.epoch, at, shown.commits),
+            // A standby under the primary's name: its branch is not known, so that nothing can be promised of it.
+            None if read.proof.is_none() && shown.connection.branch.is_none() => {}
             None => client.must.shown |= shown.commits,
         }
         let lost = match read.proof {

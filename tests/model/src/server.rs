@@ -14,6 +14,8 @@ pub(crate) struct Server {
     pub(crate) starts: u8,
     pub(crate) standby: bool,
     pub(crate) timeline: u8,
+    /// The timeline and those that it branched off, as bits.
+    pub(crate) lineage: u16,
     /// The timeline in the control file, which is all that an ordinary role sees of a standby.
     pub(crate) control: u8,
     pub(crate) log: Vec<u8>,
@@ -38,6 +40,7 @@ impl Server {
             starts: 0,
             standby,
             timeline: 1,
+            lineage: 1 << 1,
             control: 1,
             log: Vec::new(),
             flushed: 0,
@@ -60,7 +63,7 @@ impl Server {
 
     /// The next commit that a standby of `upstream` replays.
     pub(crate) fn next_of(&self, upstream: &Self) -> Option<u8> {
-        let streams = self.standby && upstream.log.starts_with(&self.log);
+        let streams = self.standby && upstream.timeline == self.timeline && upstream.log.starts_with(&self.log);
         upstream.log.get(self.log.len()).copied().filter(|_| streams)
     }
 
@@ -85,11 +88,18 @@ impl Server {
     pub(crate) fn promote(&mut self, timeline: u8) {
         self.standby = false;
         self.timeline = timeline;
+        self.lineage |= 1 << timeline;
     }
 
-    /// Whether a standby may go on with the log of the promoted `new`.
+    /// Whether a standby may go on with the log of `new`, which is on a newer timeline.
     pub(crate) fn can_follow(&self, new: &Self) -> bool {
-        self.standby && !new.standby && new.timeline > self.timeline && new.log.starts_with(&self.log)
+        self.standby && new.timeline > self.timeline && new.log.starts_with(&self.log)
+    }
+
+    pub(crate) fn follow(&mut self, new: &Self, upstream: usize) {
+        self.timeline = new.timeline;
+        self.lineage = new.lineage;
+        self.upstream = upstream;
     }
 
     /// Becomes a standby of `new`, at the last commit that both have.
@@ -98,9 +108,8 @@ impl Server {
         self.log.truncate(common);
         self.flushed = common;
         self.standby = true;
-        self.timeline = new.timeline;
+        self.follow(new, upstream);
         self.control = new.timeline;
-        self.upstream = upstream;
         self.hidden = 0;
         self.life += 1;
         self.starts += 1;
@@ -140,6 +149,7 @@ impl Server {
             instance: self.instance(server),
             layout: WalLayout::default(),
             backend: Backend { pid: 1, started_us: Some(1) },
+            database: 5,
             branch: (!self.standby).then(|| self.branch()),
         }
     }

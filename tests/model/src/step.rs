@@ -45,9 +45,8 @@ impl State {
                 Some(())
             }
             Action::Follow(server, new) => {
-                let timeline = self.servers[new].timeline;
-                self.servers[server].timeline = timeline;
-                self.servers[server].upstream = new;
+                let upstream = self.servers[new].clone();
+                self.servers[server].follow(&upstream, new);
                 Some(())
             }
             Action::Rewind(server) => {

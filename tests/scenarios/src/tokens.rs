@@ -45,7 +45,7 @@ pub async fn token_goes_to_another_process<S: Subject>() {
     let foreign = db.resume("rr1:1:1@0/1".parse().expect("well formed"));
     assert_eq!(foreign.number(strict, count).await.expect("read"), Some(20));
     let served = foreign.last_served().expect("a read was served");
-    assert_eq!(served.reason, Some(PrimaryReason::BranchLost), "{served:?}");
+    assert_eq!(served.reason, Some(PrimaryReason::ForeignToken), "{served:?}");
     let foreign = db.resume("rr1:1:1@0/1".parse().expect("well formed"));
     let refused = foreign.number(Some(ReadClass::MustSeeMyWrite.or_error()), count).await;
     assert!(refused.is_err(), "a token of another cluster proves nothing: {:?}", foreign.last_served());
