@@ -24,6 +24,11 @@ async fn connect(primary: &str, replicas: &[&str]) -> Result<Sea, Error> {
     Ok(Sea(builder.replicas(replicas.iter().map(|url| options(url))).connect().await?))
 }
 
+fn in_database(url: &str, database: &str) -> String {
+    let (server, _) = url.rsplit_once('/').expect("a URL names its database");
+    format!("{server}/{database}")
+}
+
 async fn error(primary: &str, replicas: &[&str]) -> Error {
     match connect(primary, replicas).await {
         Ok(_) => panic!("connected to {primary} and {replicas:?}"),
@@ -52,7 +57,7 @@ async fn wrong_servers_are_clear_errors() {
     let failed = error(&primary, &["nonsense"]).await;
     assert!(matches!(failed, Error::Connect { node, .. } if node == NodeId::replica(0)), "{failed}");
 
-    for wrong in [primary.replace("postgres@", "nobody_such@"), primary.replace("/postgres", "/no_such_database")] {
+    for wrong in [primary.replace("postgres@", "nobody_such@"), in_database(&primary, "no_such_database")] {
         let failed = error(&wrong, &[]).await;
         assert!(matches!(failed, Error::Connect { node: NodeId::PRIMARY, .. }), "{failed}");
         let wrong = wrong.replace(&mine.primary().port().to_string(), &mine.replica(0).port().to_string());
@@ -71,7 +76,7 @@ async fn wrong_servers_are_clear_errors() {
     }
     mine.primary().sql("CREATE DATABASE other").expect("created");
     mine.wait_caught_up(Duration::from_secs(10)).expect("caught up");
-    let failed = error(&primary, &[&first.replace("/postgres", "/other")]).await;
+    let failed = error(&primary, &[&in_database(&first, "other")]).await;
     assert!(matches!(failed, Error::OtherDatabase { node } if node == NodeId::replica(0)), "{failed}");
     mine.replica(1).promote().expect("promoted");
     let failed = error(&primary, &[&first, &second]).await;
