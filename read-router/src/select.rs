@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Ask, BranchLost, Config, Fallback, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session, Standing, Time,
-    Topology,
+    Ask, BranchLost, Config, Fallback, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session, Standing,
+    Time, Topology,
     mutants::{Rule, is_off},
     topology::Node,
 };

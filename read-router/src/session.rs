@@ -309,6 +309,11 @@ impl Session {
         if is_off(Rule::GatedPrimary) {
             return Ok(());
         }
+        // The branch of a replica read is open until the replica is heard again: it may have been the newest one.
+        let newest = topology.surviving().filter(|newest| *newest > branch && newest.system == branch.system);
+        if let Some(seen) = newest.filter(|_| !self.floors.is_empty() && !is_off(Rule::LaterBranch)) {
+            return Err(BranchLost::OldPrimary { seen, now: branch });
+        }
         let mut lost = None;
         for (seen, lsn) in self.seen() {
             if seen.system != branch.system {
@@ -385,8 +390,8 @@ fn sample_for_mark(topology: &Topology, branch: Branch, since: Time) -> Option<&
 }
 
 /// What a read on a replica showed is at or below what the same life of that node shows later. Where that
-/// life is over, a primary of the newest branch, asked after the read, is a sound substitute: a replica
-/// shows nothing that its primary does not have.
+/// life is over, a primary of its branch, asked after the read, is a sound substitute: a replica shows nothing that its
+/// primary does not have. One of a newer branch is not: what was shown may have been discarded, which is to be told.
 fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
     let node = topology.node(floor.node)?;
     let is_life = |o: &Observation| o.epoch == floor.epoch || is_off(Rule::SameLife);
@@ -404,7 +409,7 @@ fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
         None if node.epoch() == Some(floor.epoch) => return None,
         _ => {}
     }
-    let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f <= *b))?;
+    let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f == *b))?;
     let sample = topology.first_sample_after(surviving, floor.ended_at)?;
     Some(Position { branch: surviving, lsn: sample.lsn })
 }

@@ -48,7 +48,9 @@ pub enum Error {
         expected: u64,
     },
     /// A replica's URL names another database than the primary's.
-    #[error("{node} is another database than the primary's; reads there would show other data: give both URLs the same database")]
+    #[error(
+        "{node} is another database than the primary's; reads there would show other data: give both URLs the same database"
+    )]
     OtherDatabase {
         /// The node given as a replica.
         node: NodeId,
@@ -81,7 +83,8 @@ const REFUSED: &str = "no replica can serve this read (";
 pub(crate) fn refused(reason: PrimaryReason) -> DbErr {
     use PrimaryReason as R;
     let waiting_helps = matches!(reason, R::Unresolved | R::Behind | R::TooStale);
-    let advice = if waiting_helps { "allow the primary as fallback, or a longer wait" } else { "allow the primary as fallback" };
+    let advice =
+        if waiting_helps { "allow the primary as fallback, or a longer wait" } else { "allow the primary as fallback" };
     let (name, explained) = (reason.as_str(), reason.explain());
     DbErr::Query(RuntimeErr::Internal(format!("{REFUSED}{name}): {explained}; {advice}")))
 }

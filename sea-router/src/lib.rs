@@ -54,8 +54,8 @@ pub use builder::{Builder, Misrouted};
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
 pub use read_router::{
-    BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError, PrimaryCount,
-    PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,
+    BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError,
+    PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,
 };
 pub use stream::RoutedStream;
 pub use transaction::{RoutedTransaction, RoutedTransactionStream};

@@ -290,7 +290,11 @@ impl RoutingConnection {
         call: Option<&Call>,
         reason: PrimaryReason,
     ) -> Result<F::Out, DbErr> {
-        self.session.served(Served::by_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited)));
+        self.session.served(Served::by_primary(
+            self.view.class(),
+            reason,
+            call.map_or(Duration::ZERO, |call| call.waited),
+        ));
         let (mut checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let out = F::fetch(statement, &mut checked.connection).await;

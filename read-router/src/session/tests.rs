@@ -154,3 +154,30 @@ fn connections_are_trusted_only_for_later_observations_of_their_server() {
         assert_eq!(connection_trusts(ms(opened), instance(connection), instance(observed), ms(sent)), trusted);
     }
 }
+
+/// Found by the model: what a replica showed on a branch that was then discarded is told, not replaced by a position of
+/// the new branch, though the replica's life is over.
+#[test]
+fn a_floor_on_a_discarded_branch_is_told() {
+    let mut stage = Rehearsal::new(2);
+    stage.primary(P, 10, 1, 80).replica(A, 10, 1, 80);
+    let mut session = Session::new(true);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(20), stage.topology());
+    stage.fail(A, 30).primary(crate::rehearsal::B, 40, 2, 60);
+    assert_eq!(resolved(&session, &stage), None);
+    let lost = BranchLost::Discarded { seen: branch(1), now: branch(2) };
+    assert_eq!(session.contact(branch(2), ms(50), stage.topology()), Some(lost));
+}
+
+/// Found by the model: a read may have run after its replica had gone over to a newer branch.
+#[test]
+fn an_open_floor_keeps_reads_from_an_older_primary() {
+    let mut stage = stage();
+    let mut session = Session::new(true);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(20), stage.topology());
+    assert_eq!(session.admits(stage.topology(), branch(1)), Ok(()));
+    stage.fail(A, 30);
+    stage.open(A, 1, 7);
+    stage.replica(A, 40, 2, 90);
+    assert!(matches!(session.admits(stage.topology(), branch(1)), Err(BranchLost::OldPrimary { .. })));
+}

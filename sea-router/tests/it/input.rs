@@ -166,7 +166,8 @@ async fn a_bound_that_no_probe_can_prove_has_its_reason() {
     let long = Duration::MAX;
     let endless = Config { probe_interval: long, probe_timeout: long, replica_read_timeout: long, ..Config::default() };
     let builder = RoutingConnection::builder(options(&cluster.primary().url())).config(endless);
-    let patient = Sea(builder.replica(options(&cluster.replica(0).url())).connect().await.expect("absurd, but no panic"));
+    let patient =
+        Sea(builder.replica(options(&cluster.replica(0).url())).connect().await.expect("absurd, but no panic"));
     assert_eq!(patient.number(Some(ReadClass::Eventual.into()), COUNT).await.unwrap(), Some(1));
     // And an absurd one is no panic.
     let absurd = Some(ReadClass::SecondsStale(Duration::MAX).wait(Duration::MAX));

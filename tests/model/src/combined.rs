@@ -1,9 +1,9 @@
 //! Worlds in which several things go wrong at once.
 
 use crate::{
-    Action::{Other, Promote, Replay},
+    Action::{Follow, Move, Open, Other, Promote, Replay},
     Budget, Class, World,
-    steps::{WRITE, answered_probe, steps},
+    steps::{WRITE, answered_probe, steps, whole_read},
 };
 
 /// A world and what it combines.
@@ -18,110 +18,67 @@ pub struct Combination {
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Combination> {
+    [failovers(), floors(), sessions()].concat()
+}
+
+fn two(name: &'static str, world: World) -> Combination {
+    Combination { name, world }
+}
+
+fn three(name: &'static str, world: World) -> Combination {
+    Combination { name, world: World { servers: 3, names: &[0, 1, 2], ..world } }
+}
+
+fn failovers() -> Vec<Combination> {
     let none = Budget::default();
-    let three = || World { servers: 3, names: &[0, 1, 2], ..World::default() };
-    let world = |name, world| Combination { name, world };
     vec![
-        world(
+        two(
             "crash + promotion",
             World {
                 prefix: steps(&[&WRITE, &[Replay(1)], &answered_probe(0), &answered_probe(1)]),
-                budget: Budget { others: 1, probes: 2, reads: 2, crashes: 1, promotions: 1, opens: 1, ..none },
+                budget: Budget { probes: 2, reads: 2, crashes: 1, promotions: 1, opens: 1, ..none },
                 promotable: vec![1],
                 crashing: vec![1],
-                probed: vec![(0, 0), (0, 1)],
+                probed: vec![(0, 1)],
                 ..World::default()
             },
         ),
-        world(
+        three(
             "promotion + moving name",
             World {
                 prefix: steps(&[&answered_probe(0), &answered_probe(2)]),
-                budget: Budget { writes: 1, others: 1, probes: 2, reads: 1, promotions: 1, moves: 1, opens: 1, ..none },
+                budget: Budget { writes: 1, probes: 2, reads: 1, promotions: 1, moves: 1, opens: 1, ..none },
                 promotable: vec![1],
                 targets: vec![0, 2],
                 probed: vec![(0, 0), (0, 2)],
-                ..three()
+                ..World::default()
             },
         ),
-        world(
-            "promotion + probe connections lost",
-            World {
-                prefix: steps(&[&answered_probe(0), &answered_probe(1), &answered_probe(2)]),
-                budget: Budget { others: 1, probes: 2, reads: 2, promotions: 1, failures: 1, ..none },
-                promotable: vec![1],
-                ..three()
-            },
-        ),
-        world(
+        three(
             "two promotions",
             World {
                 prefix: steps(&[&WRITE, &answered_probe(0), &answered_probe(1), &[Promote(1), Other(1)]]),
                 budget: Budget { others: 1, probes: 3, reads: 1, promotions: 1, ..none },
                 promotable: vec![2],
-                ..three()
-            },
-        ),
-        world(
-            "two processes + exported token",
-            World {
-                processes: 2,
-                prefix: answered_probe(1).to_vec(),
-                budget: Budget { writes: 1, others: 1, probes: 3, reads: 2, exports: 1, ..none },
-                probed: vec![(0, 0), (1, 0), (1, 1)],
                 ..World::default()
             },
         ),
-        world(
-            "cancel + two writes",
-            World { budget: Budget { writes: 2, probes: 2, reads: 1, drops: 1, ..none }, tasks: 2, ..World::default() },
-        ),
-        world(
-            "cancel + crash of the primary + promotion",
+        two(
+            "an old primary that goes on",
             World {
-                prefix: answered_probe(1).to_vec(),
-                budget: Budget {
-                    writes: 1,
-                    probes: 2,
-                    reads: 1,
-                    drops: 1,
-                    crashes: 1,
-                    promotions: 1,
-                    opens: 1,
-                    ..none
-                },
-                crashing: vec![0],
+                prefix: steps(&[&answered_probe(0), &answered_probe(1), &[Promote(1)]]),
+                budget: Budget { others: 2, probes: 2, reads: 2, opens: 1, moves: 1, ..none },
+                unfenced: true,
+                targets: vec![0, 1],
                 probed: vec![(0, 0), (0, 1)],
                 ..World::default()
             },
         ),
-        world(
-            "clones used by two tasks",
-            World {
-                prefix: answered_probe(1).to_vec(),
-                budget: Budget { writes: 1, others: 1, probes: 2, reads: 2, ..none },
-                tasks: 2,
-                parking: true,
-                ..World::default()
-            },
-        ),
-        world(
-            "clones on two replicas",
-            World {
-                prefix: steps(&[&answered_probe(1), &answered_probe(2)]),
-                budget: Budget { others: 1, probes: 2, reads: 3, ..none },
-                tasks: 2,
-                parking: true,
-                targets: vec![1, 2],
-                probed: vec![(0, 1), (0, 2)],
-                ..three()
-            },
-        ),
-        world(
+        two(
             "bounded reads + crash + promotion",
             World {
                 prefix: steps(&[&[Other(0)], &answered_probe(0)]),
-                budget: Budget { others: 1, probes: 3, reads: 1, crashes: 1, promotions: 1, opens: 1, ..none },
+                budget: Budget { others: 1, probes: 3, reads: 1, crashes: 1, promotions: 1, ..none },
                 classes: vec![Class::Bounded],
                 promotable: vec![1],
                 crashing: vec![1],
@@ -130,14 +87,102 @@ pub fn all() -> Vec<Combination> {
                 ..World::default()
             },
         ),
-        world(
-            "an old primary that goes on",
+    ]
+}
+
+/// A read on a node whose probe connection is then lost, or which goes over to another timeline.
+fn floors() -> Vec<Combination> {
+    let none = Budget::default();
+    vec![
+        three(
+            "floor on a discarded timeline + probe connection lost",
             World {
-                prefix: steps(&[&answered_probe(0), &answered_probe(1), &[Promote(1)]]),
-                budget: Budget { writes: 1, others: 2, probes: 2, reads: 2, opens: 1, moves: 1, ..none },
-                unfenced: true,
-                targets: vec![0, 1],
+                prefix: steps(&[
+                    &[Other(0), Replay(1)],
+                    &answered_probe(0),
+                    &answered_probe(1),
+                    &whole_read(Class::Strict, 1),
+                    &[Promote(2), Move(2), Open(0, 0)],
+                ]),
+                budget: Budget { probes: 2, reads: 1, failures: 2, ..none },
+                targets: vec![0, 2],
+                ..World::default()
+            },
+        ),
+        three(
+            "two reads on a node that follows a promotion",
+            World {
+                prefix: steps(&[
+                    &answered_probe(0),
+                    &answered_probe(2),
+                    &[Promote(1), Other(1), Follow(2, 1), Replay(2)],
+                ]),
+                budget: Budget { probes: 1, reads: 3, failures: 1, ..none },
+                tasks: 2,
+                targets: vec![0, 2],
+                probed: vec![(0, 2)],
+                ..World::default()
+            },
+        ),
+        three(
+            "promotion + probe connection lost",
+            World {
+                prefix: steps(&[&answered_probe(0), &answered_probe(1), &answered_probe(2), &[Promote(1)]]),
+                budget: Budget { others: 1, probes: 2, reads: 2, failures: 1, ..none },
+                targets: vec![0, 1, 2],
                 probed: vec![(0, 0), (0, 1)],
+                ..World::default()
+            },
+        ),
+    ]
+}
+
+fn sessions() -> Vec<Combination> {
+    let none = Budget::default();
+    vec![
+        two(
+            "two processes + exported token",
+            World {
+                processes: 2,
+                prefix: answered_probe(1).to_vec(),
+                budget: Budget { writes: 1, probes: 3, reads: 1, exports: 1, ..none },
+                probed: vec![(0, 0), (1, 0), (1, 1)],
+                ..World::default()
+            },
+        ),
+        two(
+            "cancel + two writes",
+            World { budget: Budget { writes: 2, probes: 2, reads: 1, drops: 1, ..none }, tasks: 2, ..World::default() },
+        ),
+        two(
+            "cancel + crash of the primary",
+            World {
+                prefix: answered_probe(1).to_vec(),
+                budget: Budget { writes: 1, probes: 2, reads: 1, drops: 1, crashes: 1, opens: 1, ..none },
+                crashing: vec![0],
+                probed: vec![(0, 0), (0, 1)],
+                ..World::default()
+            },
+        ),
+        two(
+            "clones used by two tasks",
+            World {
+                prefix: answered_probe(1).to_vec(),
+                budget: Budget { writes: 1, probes: 2, reads: 2, ..none },
+                tasks: 2,
+                parking: true,
+                ..World::default()
+            },
+        ),
+        three(
+            "clones on two replicas",
+            World {
+                prefix: steps(&[&answered_probe(1), &answered_probe(2)]),
+                budget: Budget { others: 1, probes: 2, reads: 3, ..none },
+                tasks: 2,
+                parking: true,
+                targets: vec![1, 2],
+                probed: vec![(0, 1), (0, 2)],
                 ..World::default()
             },
         ),

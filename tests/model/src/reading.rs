@@ -126,7 +126,7 @@ impl State {
             // On a discarded line of history that nobody here knows to be discarded; the write was not acknowledged.
             must.doubtful = 0;
         }
-        if world.hides && read.proof.is_none_or(|proof| proof.is_primary) {
+        if world.hides && !world.unexcused && read.proof.is_none_or(|proof| proof.is_primary) {
             // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
             must.shown &= self.acknowledged;
         }
@@ -175,13 +175,13 @@ impl State {
         (trusted || renewed).then_some((open, true))
     }
 
-    pub(crate) fn read_heard(&mut self, index: usize) -> Option<()> {
+    pub(crate) fn read_heard(&mut self, world: &World, index: usize) -> Option<()> {
         let read = self.client.reads.remove(index);
         let shown = read.result?;
         let at = self.instant();
         let process = self.processes[self.client.process].clone();
         let (client, topology) = (&mut *self.client, process.topology());
-        match read.proof.filter(|_| shown.moved_on) {
+        match read.proof.filter(|_| shown.moved_on && !world.unexcused) {
             Some(proof) => client.showed_unheard(node(read.target), proof.epoch, at, shown.commits),
             // A standby under the primary's name: its branch is not known, so that nothing can be promised of it.
             None if read.proof.is_none() && shown.connection.branch.is_none() => {}

@@ -14,9 +14,10 @@ const PROBE_ORDER: &str = "PositionFirst";
 impl Off {
     /// Switches the rule of this name off as well; `None` if this build cannot.
     #[must_use]
-    pub fn and(self, rule: &str) -> Option<Self> {
+    pub fn and(mut self, rule: &str) -> Option<Self> {
         if rule == PROBE_ORDER {
-            return Some(Self { timeline_first: true, ..self });
+            self.timeline_first = true;
+            return Some(self);
         }
         self.and_in_core(rule)
     }

@@ -96,7 +96,7 @@ impl State {
             Action::Route(class, target) => self.route(class, target),
             Action::Resume(read, target) => self.resume(read, target),
             Action::ReadAnswered(read) => self.read_answered(world, read),
-            Action::ReadHeard(read) => self.read_heard(read),
+            Action::ReadHeard(read) => self.read_heard(world, read),
             Action::Export => self.export(world),
             Action::Tick => {
                 spend(&mut self.budget.ticks)?;

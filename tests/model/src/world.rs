@@ -92,6 +92,9 @@ pub struct World {
     pub coarse: bool,
     /// Whether the probes' role sees no timeline of a standby but the control file's.
     pub ordinary_role: bool,
+    /// Whether reads are judged without the excuses that the documentation makes: for what a fallback may miss of a
+    /// replica read (rule 1), and for what a node showed on a timeline that nobody had heard of (rule 6).
+    pub unexcused: bool,
     /// Whether others commit on an old primary too.
     pub unfenced: bool,
     /// The rules that are switched off.
@@ -120,6 +123,7 @@ impl Default for World {
             hides: false,
             coarse: false,
             ordinary_role: false,
+            unexcused: false,
             unfenced: false,
             off: Off::default(),
         }
@@ -127,6 +131,11 @@ impl Default for World {
 }
 
 impl World {
+    /// Whether bounded reads are judged, for which samples carry what had been acknowledged.
+    pub(crate) fn judges_bounds(&self) -> bool {
+        self.classes.contains(&Class::Bounded)
+    }
+
     /// The state after the prefix.
     ///
     /// # Panics

@@ -20,7 +20,9 @@ pub struct Case {
 /// The worlds of all rules, in the order of their numbers.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    [connections(), branches(), sessions(), tokens(), samples()].concat()
+    let mut all = [connections(), branches(), sessions(), tokens(), samples()].concat();
+    all.sort_by_key(|case| case.number);
+    all
 }
 
 fn two() -> World {

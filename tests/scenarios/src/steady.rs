@@ -32,6 +32,7 @@ pub async fn steady_state_costs_nothing<S: Subject>() {
     let (first, second) = (between.probes - before.probes, after.probes - between.probes);
     let (reads_first, reads_second) =
         (between.replica_reads() - before.replica_reads(), after.replica_reads() - between.replica_reads());
+    println!("{reads_first} reads: {first} probes; {reads_second} reads in the same time: {second} probes");
     let cap = 3 * PERIOD.as_nanos() / config.probe_spacing.as_nanos();
     assert!(reads_second * 10 > reads_first * 15, "{reads_first} and {reads_second} reads: not twice the load");
     assert!(
