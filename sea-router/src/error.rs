@@ -70,10 +70,8 @@ pub enum Error {
 
 impl From<Error> for DbErr {
     fn from(error: Error) -> Self {
-        match error {
-            // Which of several servers it was is worth more than the driver's type.
-            error => DbErr::Conn(RuntimeErr::Internal(error.to_string())),
-        }
+        // Which of several servers it was is worth more than the driver's type.
+        DbErr::Conn(RuntimeErr::Internal(error.to_string()))
     }
 }
 
