@@ -166,7 +166,9 @@ impl Session {
             Some(seen) if seen != branch || self.has_older_than(branch) => self.admits(topology, branch).err(),
             _ => None,
         };
-        let superseded = |b: Branch| b.system != branch.system || b.timeline < branch.timeline;
+        // An old primary stands for nothing that the session has seen on the newer one, or may have.
+        let is_old = matches!(lost, Some(BranchLost::OldPrimary { .. }));
+        let superseded = |b: Branch| b.system != branch.system || b.timeline < branch.timeline && !is_old;
         self.positions.retain(|p| !superseded(p.branch));
         self.dirty.retain(|(b, _)| !superseded(*b));
         self.floors.retain(|f| !f.branch.is_some_and(superseded));

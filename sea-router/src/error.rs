@@ -100,6 +100,13 @@ pub(crate) fn gave_up(gave_up: GaveUp) -> DbErr {
     DbErr::Query(RuntimeErr::Internal(format!("a read on a replica was given up: {}", gave_up.as_str())))
 }
 
+/// The primary's name leads to a standby, which may lack what the session has seen.
+pub(crate) fn in_recovery() -> DbErr {
+    let text =
+        "the primary's URL leads to a server in recovery, which proves nothing for this read; check where it points";
+    DbErr::Query(RuntimeErr::Internal(text.to_owned()))
+}
+
 /// The primary that answers cannot have what the session has seen.
 pub(crate) fn branch_lost(lost: BranchLost) -> DbErr {
     DbErr::Query(RuntimeErr::Internal(lost.to_string()))

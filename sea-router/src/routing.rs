@@ -314,12 +314,15 @@ impl RoutingConnection {
         let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((checked, reason)) };
         let mut admitted = self.admits(&checked);
         // The name may point elsewhere by now: a connection opened from here on leads there.
-        while matches!(admitted, Err(BranchLost::OldPrimary { .. }))
+        while (matches!(admitted, Err(BranchLost::OldPrimary { .. })) || is_in_recovery(checked.opened))
             && checked.opened.is_some_and(|opened| opened.at < call.started)
         {
             let _ = checked.connection.close().await;
             checked = primary.acquire().await?;
             admitted = self.admits(&checked);
+        }
+        if is_in_recovery(checked.opened) {
+            return Err(error::in_recovery());
         }
         let Err(lost) = admitted else { return Ok((checked, reason)) };
         let may_serve = match lost {
@@ -360,6 +363,11 @@ impl RoutingConnection {
         events::to_primary(class, reason, count);
         self.session.served(Served::by_primary(class, reason, waited));
     }
+}
+
+/// Whether the primary's name led to a standby when the connection was opened: it proves nothing for a strict read.
+pub(crate) fn is_in_recovery(opened: Option<read_router::Opened>) -> bool {
+    opened.is_some_and(|opened| opened.greeting.branch.is_none())
 }
 
 /// One way of being served by a replica.

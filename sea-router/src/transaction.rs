@@ -29,7 +29,7 @@ use crate::{
     finish::finish,
     node::Node,
     openings::{Acquired, acquiring_until},
-    routing::{Attempt, Busy, Call, Missed, Outcome},
+    routing::{Attempt, Busy, Call, Missed, Outcome, is_in_recovery},
     session::report,
 };
 
@@ -97,6 +97,10 @@ impl RoutingConnection {
         let (checked, reason) = self.acquire_primary(Some(call), reason).await?;
         drop(checked);
         let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
+        if call.is_strict() && is_in_recovery(opened) {
+            inner.rollback().await?;
+            return Err(error::in_recovery());
+        }
         let branch = opened.and_then(|opened| opened.greeting.branch).filter(|_| call.is_strict());
         let topology = self.topology();
         let admitted = branch.map_or(Ok(()), |branch| self.session.with(|s| s.admits(&topology, branch)));

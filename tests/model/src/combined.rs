@@ -125,6 +125,21 @@ fn floors() -> Vec<Combination> {
             },
         ),
         three(
+            "floor on one of two new primaries + write on the other",
+            World {
+                prefix: steps(&[
+                    &[Other(0), Replay(1)],
+                    &answered_probe(1),
+                    &whole_read(Class::Strict, 1),
+                    &[Promote(2), Move(2), Open(0, 0), Promote(1)],
+                ]),
+                budget: Budget { writes: 1, probes: 1, reads: 1, ..none },
+                targets: vec![0],
+                probed: vec![(0, 1)],
+                ..World::default()
+            },
+        ),
+        three(
             "promotion + probe connection lost",
             World {
                 prefix: steps(&[&answered_probe(0), &answered_probe(1), &answered_probe(2), &[Promote(1)]]),

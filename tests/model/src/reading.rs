@@ -86,11 +86,12 @@ impl State {
             return None;
         }
         if read.class == Class::Bounded && self.is_newest_known() {
-            read.fresh = match proof.covered {
+            let acknowledged = match proof.covered {
                 _ if proof.is_primary => self.acknowledged,
                 Some(covered) => self.process().acknowledged_at(covered),
                 None => 0,
             };
+            read.fresh = acknowledged & self.surviving();
         }
         read.proof = Some(proof);
         Some(read)
