@@ -169,13 +169,7 @@ impl Session {
         // An old primary stands for nothing that the session has seen on the newer one, or may have.
         let is_old = matches!(lost, Some(BranchLost::OldPrimary { .. }));
         let superseded = |b: Branch| b.system != branch.system || b.timeline < branch.timeline && !is_old;
-        self.positions.retain(|p| !superseded(p.branch));
-        self.dirty.retain(|(b, _)| !superseded(*b));
-        self.floors.retain(|f| !f.branch.is_some_and(superseded));
-        if let Some(imported) = &mut self.imported {
-            imported.positions.retain(|p| !superseded(p.branch));
-        }
-        self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
+        self.drop_branches(superseded);
         if topology.surviving().is_none_or(|surviving| surviving <= branch) {
             self.unknown = false;
         }
@@ -191,11 +185,16 @@ impl Session {
     /// primary's name showed that none is known there.
     pub fn give_up_newer(&mut self, branch: Branch) {
         let newer = |b: Branch| b.system == branch.system && b.timeline > branch.timeline;
-        self.positions.retain(|p| !newer(p.branch));
-        self.dirty.retain(|(b, _)| !newer(*b));
-        self.floors.retain(|f| !f.branch.is_some_and(newer));
+        self.drop_branches(newer);
+    }
+
+    /// Forgets what the session has seen on these branches.
+    fn drop_branches(&mut self, gone: impl Fn(Branch) -> bool) {
+        self.positions.retain(|p| !gone(p.branch));
+        self.dirty.retain(|(b, _)| !gone(*b));
+        self.floors.retain(|f| !f.branch.is_some_and(&gone));
         if let Some(imported) = &mut self.imported {
-            imported.positions.retain(|p| !newer(p.branch));
+            imported.positions.retain(|p| !gone(p.branch));
         }
         self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
     }
