@@ -47,6 +47,10 @@ pub enum Rule {
     MergePerBranch,
     /// 15: an unresolved session is not fresh.
     UnresolvedIsUnknown,
+    /// Beyond the list: what a replica showed may lie in the record after its position.
+    PastPosition,
+    /// 1, the option: the primary serves only once it shows what replicas have shown.
+    Settled,
 }
 
 #[cfg(not(read_router_mutants))]
@@ -66,7 +70,7 @@ mod switches {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 20] = [
+        pub const ALL: [Self; 22] = [
             Self::ConnectionTrust,
             Self::ClosedEpochs,
             Self::BranchOfMark,
@@ -87,6 +91,8 @@ mod switches {
             Self::SamePrimary,
             Self::MergePerBranch,
             Self::UnresolvedIsUnknown,
+            Self::PastPosition,
+            Self::Settled,
         ];
 
         /// Its place in the argument of [`switch_off`].
