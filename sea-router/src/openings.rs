@@ -17,7 +17,7 @@ use std::{
 };
 
 use read_router::{Greeting, NodeId, Opened, Time, UnexpectedAnswer, probe};
-use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata};
+use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata, postgres::PgRow};
 
 use crate::clock;
 
@@ -201,16 +201,34 @@ pub(crate) async fn greeting(connection: &mut PgConnection) -> Result<Greeting, 
 
 /// Asks a server where it is.
 pub(crate) async fn position(connection: &mut PgConnection) -> Result<read_router::Answer, sqlx::Error> {
-    let rows = sqlx::raw_sql(probe::PROBE).fetch_all(connection).await?;
+    let rows = probe(connection).await?;
     let [first, second] = rows.as_slice() else {
         return Err(sqlx::Error::Protocol(format!("the probe was answered by {} rows in place of two", rows.len())));
     };
-    let pair = |row: &'_ sqlx::postgres::PgRow| -> Result<[Option<String>; 2], sqlx::Error> {
-        Ok([row.try_get(0)?, row.try_get(1)?])
-    };
+    let pair = |row: &PgRow| -> Result<[Option<String>; 2], sqlx::Error> { Ok([row.try_get(0)?, row.try_get(1)?]) };
     let (first, second) = (pair(first)?, pair(second)?);
     read_router::Answer::read([first[0].as_deref(), first[1].as_deref()], [second[0].as_deref(), second[1].as_deref()])
         .map_err(unexpected)
+}
+
+#[cfg(not(read_router_mutants))]
+async fn probe(connection: &mut PgConnection) -> Result<Vec<PgRow>, sqlx::Error> {
+    sqlx::raw_sql(probe::PROBE).fetch_all(connection).await
+}
+
+/// The same, in the wrong order where the rule about it is off.
+#[cfg(read_router_mutants)]
+async fn probe(connection: &mut PgConnection) -> Result<Vec<PgRow>, sqlx::Error> {
+    use read_router::mutants::{Rule, is_off};
+    match probe::PROBE.split_once("; ").filter(|_| is_off(Rule::PositionFirst)) {
+        Some((position, timeline)) => {
+            let text = sqlx::AssertSqlSafe(format!("{timeline}; {position}"));
+            let mut rows = sqlx::raw_sql(text).fetch_all(connection).await?;
+            rows.reverse();
+            Ok(rows)
+        }
+        None => sqlx::raw_sql(probe::PROBE).fetch_all(connection).await,
+    }
 }
 
 fn unexpected(error: UnexpectedAnswer) -> sqlx::Error {
