@@ -299,6 +299,10 @@ impl Topology {
             node.instance_since = seen.received_at;
         }
         node.answers_until = seen.received_at + self.observation_lifetime;
+        let mut seen = seen;
+        if let Some(before) = node.observation.filter(|o| o.branch() == seen.branch() && is_off(Rule::EpochsApart)) {
+            seen.lsn = seen.lsn.max(before.lsn);
+        }
         node.observation = Some(seen);
         self.judge();
     }

@@ -50,7 +50,8 @@ fn connections() -> Vec<Case> {
     let closed = Budget { probes: 2, reads: 1, crashes: 1, opens: 1, failures: 1, ..Budget::default() };
     vec![
         case(2, "ConnectionTrust", World { budget: trust, ..crash.clone() }),
-        case(3, "ClosedEpochs", World { budget: closed, late_answers: true, ..crash }),
+        case(3, "ClosedEpochs", World { budget: closed, late_answers: true, ..crash.clone() }),
+        case(3, "EpochsApart", World { budget: trust, ..crash }),
     ]
 }
 
