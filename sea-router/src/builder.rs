@@ -203,7 +203,7 @@ impl Builder {
         let inner =
             Arc::new_cyclic(|this| Inner { nodes, watch, misrouted, monotonic_fallback, tasks, this: this.clone() });
         let session = SharedSession::new(inner.session(Session::new(false)));
-        Ok(RoutingConnection { inner, session, view: View::Unannotated })
+        Ok(RoutingConnection { inner, session, view: View::Unannotated, metering: None })
     }
 
     fn check_list(&self) -> Result<(), Error> {
@@ -227,6 +227,10 @@ fn check_answers<'a>(
         let id = node.id;
         let probe = match probe {
             Ok(probe) => probe,
+            // The primary has a database of this name: the replica has not replayed its creation yet, and will.
+            Err(error) if watch::is_no_database(error) && primary.is_some() && is_same_name(&nodes[0], node) => {
+                continue;
+            }
             Err(error) if watch::is_login(error) => {
                 // sqlx's error cannot be cloned; its text says which user or database was refused.
                 let source = DbErr::Conn(RuntimeErr::Internal(error.to_string()));
@@ -250,6 +254,14 @@ fn check_answers<'a>(
         }
     }
     Ok(())
+}
+
+/// Whether both URLs name the same database.
+fn is_same_name(primary: &Node, replica: &Node) -> bool {
+    let options = [primary, replica].map(|node| node.pool().connect_options());
+    // Without a name in the URL it is that of the user.
+    let [primary, replica] = options.each_ref().map(|options| options.get_database().unwrap_or(options.get_username()));
+    primary == replica
 }
 
 impl std::fmt::Debug for Builder {

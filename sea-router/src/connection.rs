@@ -10,7 +10,7 @@ use read_router::{NodeId, ReadClass, ReadOptions, Served, Session, Stats, Token,
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::task::AbortHandle;
 
-use crate::{Builder, Misrouted, clock, node::Node, session::SharedSession, watch::Watch};
+use crate::{Builder, Misrouted, clock, metric::Metering, node::Node, session::SharedSession, watch::Watch};
 
 /// A connection to a primary and its replicas that sends each statement where it belongs.
 ///
@@ -55,6 +55,8 @@ pub struct RoutingConnection {
     pub(crate) inner: Arc<Inner>,
     pub(crate) session: SharedSession,
     pub(crate) view: View,
+    /// Who is told of statements; mostly nobody.
+    pub(crate) metering: Option<Arc<Metering>>,
 }
 
 /// What the caller has said of its reads.
@@ -173,7 +175,7 @@ impl RoutingConnection {
 
     fn with_session(&self, session: Session) -> Self {
         let session = SharedSession::new(self.inner.session(session));
-        Self { inner: self.inner.clone(), session, view: self.view }
+        Self { session, ..self.clone() }
     }
 
     /// The session's token at this moment: everything that it has committed and been shown.

@@ -121,6 +121,16 @@ pub(crate) fn acquire(error: sqlx::Error) -> DbErr {
     }
 }
 
+/// An error of a connection, as SeaORM gives it.
+pub(crate) fn connection(error: sqlx::Error) -> DbErr {
+    DbErr::Conn(RuntimeErr::SqlxError(error.into()))
+}
+
+/// A node that was not configured.
+pub(crate) fn no_node(node: NodeId) -> DbErr {
+    DbErr::Conn(RuntimeErr::Internal(format!("there is no {node}")))
+}
+
 /// An error of a query, as SeaORM gives it.
 pub(crate) fn query(error: sqlx::Error) -> DbErr {
     DbErr::Query(RuntimeErr::SqlxError(error.into()))

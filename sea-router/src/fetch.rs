@@ -18,6 +18,9 @@ pub(crate) trait Fetch: Send + Sync + 'static {
         connection: &'c mut PgConnection,
     ) -> impl Future<Output = Result<Self::Out, sqlx::Error>> + Send + 'c;
 
+    /// Whether it is a way that SeaORM's metric callback is told of.
+    const METERED: bool = true;
+
     /// sqlx's error as SeaORM would give it for this way.
     fn error(error: sqlx::Error) -> DbErr {
         error::query(error)
@@ -32,6 +35,9 @@ pub(crate) struct All;
 pub(crate) struct Execute;
 /// The same without preparing: one or more statements as they stand.
 pub(crate) struct ExecuteUnprepared;
+/// All rows as the driver has them.
+#[cfg(feature = "schema-sync")]
+pub(crate) struct Rows;
 
 impl Fetch for One {
     type Out = Option<QueryResult>;
@@ -65,8 +71,19 @@ impl Fetch for Execute {
     }
 }
 
+#[cfg(feature = "schema-sync")]
+impl Fetch for Rows {
+    type Out = Vec<sqlx::postgres::PgRow>;
+
+    async fn fetch<'c>(statement: &'c Statement, connection: &'c mut PgConnection) -> Result<Self::Out, sqlx::Error> {
+        query(statement).fetch_all(connection).await
+    }
+}
+
 impl Fetch for ExecuteUnprepared {
     type Out = ExecResult;
+
+    const METERED: bool = false;
 
     async fn fetch<'c>(statement: &'c Statement, connection: &'c mut PgConnection) -> Result<Self::Out, sqlx::Error> {
         Ok(connection.execute(sqlx::AssertSqlSafe(statement.sql.as_str())).await?.into())

@@ -39,12 +39,20 @@ mod clock;
 mod connection;
 mod doubt;
 mod error;
+mod executor;
 mod fetch;
 mod finish;
+mod inherent;
+mod metric;
 mod node;
 mod openings;
+#[cfg(feature = "rbac")]
+mod rbac;
 mod routing;
+#[cfg(feature = "schema-sync")]
+mod schema;
 mod session;
+mod spans;
 mod stream;
 mod traits;
 mod transaction;
@@ -53,6 +61,9 @@ mod watch;
 pub use builder::{Builder, Misrouted};
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
+pub use metric::StatementInfo;
+#[cfg(feature = "rbac")]
+pub use rbac::{Restricted, RestrictedConnection, RestrictedTransaction};
 pub use read_router::{
     BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError,
     PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,

@@ -44,6 +44,8 @@ pub(crate) struct Callbacks {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) database: DatabaseConnection,
+    /// Whether spans say the text of statements.
+    pub(crate) record_statements: bool,
     watch: Arc<Watch>,
 }
 
@@ -65,6 +67,7 @@ impl Node {
         if !id.is_primary() {
             options.connect_lazy(true);
         }
+        let record_statements = options.get_record_stmt_in_spans();
         let search_path = search_path(&options);
         let ping_idle = options.get_test_before_acquire_if_idle_for();
         let hooked = watch.clone();
@@ -76,7 +79,7 @@ impl Node {
             with_hooks(id, pool, search_path.clone(), ping_idle, callbacks.clone(), hooked.clone())
         });
         let database = Database::connect(options).await?;
-        Ok(Self { id, database, watch })
+        Ok(Self { id, database, record_statements, watch })
     }
 
     pub(crate) fn pool(&self) -> &sqlx::PgPool {

@@ -14,9 +14,11 @@ use crate::{
     doubt, error,
     fetch::Fetch,
     finish::finish,
+    metric::{Meter, Place},
     node::Checked,
     openings,
     session::report,
+    spans,
     watch::{GaveUp, Watch},
 };
 
@@ -111,11 +113,16 @@ impl RoutingConnection {
         let Checked { mut connection, opened } = self.inner.primary().acquire().await?;
         let write = self.session.with(read_router::Session::write_sent);
         let (session, watch, inner) = (self.session.clone(), self.inner.watch.clone(), self.inner.downgrade());
+        let metering = self.metering.clone();
         let work = async move {
+            let meter = Meter::start(metering.as_ref());
             let out = F::fetch(&statement, &mut connection).await;
             match &out {
                 Err(error) if error::leaves_in_doubt(error) => doubt::settle_later(inner, session, write, opened),
                 _ => session.acknowledged(&watch, write, opened),
+            }
+            if let Some(meter) = meter {
+                meter.end(Place::primary(reason), &statement, out.is_err(), F::METERED);
             }
             out.map_err(F::error)
         };
@@ -154,6 +161,7 @@ impl RoutingConnection {
             match attempt.attempt(self, call, node, &proof, busy).await {
                 Ok(out) => return Ok(Outcome::Served(out)),
                 Err(Missed::Statement(error)) => {
+                    spans::served_by(node);
                     self.session.served(Served::by_replica(node, call.options.class(), call.waited));
                     return Err(error);
                 }
@@ -227,6 +235,7 @@ impl RoutingConnection {
     pub(crate) fn count_replica(&self, call: &Call, node: NodeId) -> Served {
         let class = call.options.class();
         self.inner.watch.counters.replica(Some(class), node);
+        spans::served_by(node);
         events::to_replica(class, node, call.waited);
         Served::by_replica(node, class, call.waited)
     }
@@ -297,8 +306,12 @@ impl RoutingConnection {
         ));
         let (mut checked, reason) = self.acquire_primary(call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
+        let meter = Meter::start(self.metering.as_ref());
         let out = F::fetch(statement, &mut checked.connection).await;
         self.session.contact(&self.inner.watch, checked.opened);
+        if let Some(meter) = meter {
+            meter.end(Place::primary(reason), statement, out.is_err(), F::METERED);
+        }
         out.map_err(F::error)
     }
 
@@ -390,6 +403,7 @@ impl RoutingConnection {
     pub(crate) fn count_primary(&self, class: Option<ReadClass>, reason: PrimaryReason, waited: Duration) {
         let count = self.inner.watch.counters.primary(class, reason);
         events::to_primary(class, reason, count);
+        spans::served_by(NodeId::PRIMARY);
         self.session.served(Served::by_primary(class, reason, waited));
     }
 }
@@ -441,16 +455,25 @@ impl<F: Fetch> Attempt for ReadOnce<'_, F> {
     ) -> Result<F::Out, Missed> {
         let watch = &routing.inner.watch;
         let mut checked = routing.acquire_proven(call, node, proof).await?;
+        let meter = Meter::start(routing.metering.as_ref());
         let out = watch.while_serving(node, call.limit(watch), F::fetch(self.statement, &mut checked.connection)).await;
-        let out = out.map_err(|gave_up| {
-            // The server goes on with it, if it still runs: until it is done the connection is of no use.
-            checked.connection.close_on_drop();
-            routing.gave_up(node, gave_up)
-        })?;
-        let out = out.map_err(|error| routing.missed(node, F::error(error)))?;
-        let served = routing.count_replica(call, node);
-        routing.session.read_done(watch, node, proof, served);
-        Ok(out)
+        let out = match out {
+            Ok(Ok(out)) => {
+                let served = routing.count_replica(call, node);
+                routing.session.read_done(watch, node, proof, served);
+                Ok(out)
+            }
+            Ok(Err(error)) => Err(routing.missed(node, F::error(error))),
+            Err(gave_up) => {
+                // The server goes on with it, if it still runs: until it is done the connection is of no use.
+                checked.connection.close_on_drop();
+                Err(routing.gave_up(node, gave_up))
+            }
+        };
+        if let Some(meter) = meter {
+            meter.end(Place::replica(node), self.statement, out.is_err(), F::METERED);
+        }
+        out
     }
 }
 

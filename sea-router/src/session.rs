@@ -16,11 +16,14 @@ pub(crate) struct SharedSession {
 struct State {
     session: Session,
     last: Option<Served>,
+    /// Connections given out that never say that they are done, and how many of these are settled.
+    handed_out: u64,
+    settled: u64,
 }
 
 impl SharedSession {
     pub(crate) fn new(session: Session) -> Self {
-        Self { state: Arc::new(Mutex::new(State { session, last: None })) }
+        Self { state: Arc::new(Mutex::new(State { session, last: None, handed_out: 0, settled: 0 })) }
     }
 
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Session) -> T) -> T {
@@ -38,6 +41,28 @@ impl SharedSession {
     /// The statement was served nowhere.
     pub(crate) fn not_served(&self) {
         self.lock().last = None;
+    }
+
+    /// A connection was given out that will not say that it is done: until [`settled`](Self::settled) strict reads go to
+    /// the primary.
+    pub(crate) fn hand_out(&self) {
+        let mut state = self.lock();
+        state.handed_out += 1;
+        state.session.given_out();
+    }
+
+    /// How many have been given out up to here.
+    pub(crate) fn handed_out(&self) -> u64 {
+        self.lock().handed_out
+    }
+
+    /// The first `count` that were given out are done, and there was a contact with the primary after them.
+    pub(crate) fn settled(&self, count: u64) {
+        let mut state = self.lock();
+        while state.settled < count {
+            state.settled += 1;
+            state.session.taken_back();
+        }
     }
 
     /// A statement that was sent to the primary ended now.

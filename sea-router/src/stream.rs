@@ -13,10 +13,12 @@ use sea_orm::{DbErr, QueryResult, QueryStream, Statement};
 
 use crate::{
     RoutingConnection,
-    connection::Inner,
+    connection::{Inner, View},
     doubt, error,
+    metric::{Place, StreamMeter},
     routing::{Attempt, Busy, Call, Missed, Outcome},
     session::SharedSession,
+    spans::StreamSpan,
     watch::Watch,
 };
 
@@ -30,6 +32,8 @@ pub struct RoutedStream {
     first: Option<Option<Result<QueryResult, DbErr>>>,
     source: Source,
     polled: bool,
+    meter: Option<StreamMeter>,
+    span: Option<StreamSpan>,
 }
 
 /// Where the rows come from and what the session must hear of them.
@@ -44,16 +48,40 @@ impl RoutedStream {
     /// The stream whose first item, or end, has been taken from it already.
     pub(crate) fn begun(rows: QueryStream, first: Option<Result<QueryResult, DbErr>>, source: Source) -> Self {
         source.seen();
-        Self { rows: Some(rows), first: Some(first), source, polled: true }
+        Self { rows: Some(rows), first: Some(first), source, polled: true, meter: None, span: None }
     }
 
     pub(crate) fn new(rows: QueryStream, source: Source) -> Self {
-        Self { rows: Some(rows), first: None, source, polled: false }
+        Self { rows: Some(rows), first: None, source, polled: false, meter: None, span: None }
+    }
+
+    fn metered(mut self, meter: Option<StreamMeter>) -> Self {
+        self.meter = meter;
+        self
     }
 }
 
 impl RoutingConnection {
-    pub(crate) async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
+    /// Streams a statement from where it belongs.
+    pub(crate) async fn stream_any(&self, statement: Statement) -> Result<RoutedStream, DbErr> {
+        let span = StreamSpan::new(&statement.sql, self.inner.primary().record_statements);
+        let mut stream = span.around(self.stream_from(statement)).await?;
+        stream.span = Some(span);
+        Ok(stream)
+    }
+
+    async fn stream_from(&self, statement: Statement) -> Result<RoutedStream, DbErr> {
+        if !self.inner.watch.kinds.kind(&statement.sql).is_read() {
+            return self.stream_write(statement, PrimaryReason::NotARead).await;
+        }
+        match self.view {
+            View::Unannotated => self.stream_from_primary(statement, None, PrimaryReason::Unannotated).await,
+            View::Primary => self.stream_from_primary(statement, None, PrimaryReason::Asked).await,
+            View::Read(options) => self.stream_read(statement, options).await,
+        }
+    }
+
+    async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
         let mut call = Call::new(options);
         match self.serve(&mut call, &StreamOnce { statement: &statement }).await? {
             Outcome::Served(stream) => Ok(stream),
@@ -62,7 +90,7 @@ impl RoutingConnection {
         }
     }
 
-    pub(crate) async fn stream_from_primary(
+    async fn stream_from_primary(
         &self,
         statement: Statement,
         call: Option<&Call>,
@@ -77,14 +105,11 @@ impl RoutingConnection {
             opened,
             shown: false,
         };
-        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
+        let meter = StreamMeter::new(self.metering.as_ref(), Place::primary(reason), &statement);
+        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source).metered(meter))
     }
 
-    pub(crate) async fn stream_write(
-        &self,
-        statement: Statement,
-        reason: PrimaryReason,
-    ) -> Result<RoutedStream, DbErr> {
+    async fn stream_write(&self, statement: Statement, reason: PrimaryReason) -> Result<RoutedStream, DbErr> {
         self.count_primary(self.view.class(), reason, Duration::ZERO);
         let checked = self.inner.primary().acquire().await?;
         let source = Source::Write {
@@ -94,7 +119,8 @@ impl RoutingConnection {
             inner: self.inner.downgrade(),
             opened: checked.opened,
         };
-        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source))
+        let meter = StreamMeter::new(self.metering.as_ref(), Place::primary(reason), &statement);
+        Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source).metered(meter))
     }
 }
 
@@ -117,7 +143,11 @@ impl Attempt for StreamOnce<'_> {
         let watch = &routing.inner.watch;
         let checked = routing.acquire_proven(call, node, proof).await?;
         let mut rows = QueryStream::from((checked.connection, self.statement.clone(), None));
+        let mut meter = StreamMeter::new(routing.metering.as_ref(), Place::replica(node), self.statement);
+        meter.iter_mut().for_each(StreamMeter::asked);
         let first = watch.while_serving(node, call.limit(watch), rows.next()).await;
+        let failed = !matches!(first, Ok(None | Some(Ok(_))));
+        meter.iter_mut().for_each(|meter| meter.answered(failed));
         let first = first.map_err(|gave_up| routing.gave_up(node, gave_up))?;
         let first = match first {
             Some(Err(error)) => match routing.missed(node, error) {
@@ -129,7 +159,7 @@ impl Attempt for StreamOnce<'_> {
         let served = routing.count_replica(call, node);
         let (session, watch) = (routing.session.clone(), watch.clone());
         let source = Source::Replica { session, watch, node, proof: *proof, served, _busy: busy };
-        Ok(RoutedStream::begun(rows, first, source))
+        Ok(RoutedStream::begun(rows, first, source).metered(meter))
     }
 }
 
@@ -173,10 +203,17 @@ impl Stream for RoutedStream {
         this.polled = true;
         let item = match (this.first.take(), &mut this.rows) {
             (Some(first), _) => first,
-            (None, Some(rows)) => match Pin::new(rows).poll_next(context) {
-                Poll::Ready(item) => item,
-                Poll::Pending => return Poll::Pending,
-            },
+            (None, Some(rows)) => {
+                this.meter.iter_mut().for_each(StreamMeter::asked);
+                let polled = match &this.span {
+                    Some(span) => span.enter(|| Pin::new(rows).poll_next(context)),
+                    None => Pin::new(rows).poll_next(context),
+                };
+                let Poll::Ready(item) = polled else { return Poll::Pending };
+                let failed = matches!(item, Some(Err(_)));
+                this.meter.iter_mut().for_each(|meter| meter.answered(failed));
+                item
+            }
             (None, None) => None,
         };
         match &item {
@@ -186,6 +223,9 @@ impl Stream for RoutedStream {
                 this.source.ended(None);
                 this.rows = None;
             }
+        }
+        if let (Some(span), None | Some(Err(_))) = (&this.span, &item) {
+            span.ended(item.as_ref().and_then(|item| item.as_ref().err()));
         }
         Poll::Ready(item)
     }

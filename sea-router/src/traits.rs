@@ -11,8 +11,8 @@ use sea_orm::{
 
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection,
-    connection::View,
     fetch::{All, Execute, ExecuteUnprepared, One},
+    spans::in_span,
     transaction::run,
 };
 
@@ -23,7 +23,7 @@ impl ConnectionTrait for RoutingConnection {
     }
 
     async fn execute_raw(&self, stmt: Statement) -> Result<ExecResult, DbErr> {
-        self.write::<Execute>(stmt, PrimaryReason::NotARead).await
+        in_span!("sea_orm.execute", &*stmt.sql, self.records(), self.write::<Execute>(stmt, PrimaryReason::NotARead))
     }
 
     async fn execute<S: StatementBuilder>(&self, stmt: &S) -> Result<ExecResult, DbErr> {
@@ -32,11 +32,12 @@ impl ConnectionTrait for RoutingConnection {
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
         let statement = Statement::from_string(DbBackend::Postgres, sql);
-        self.write::<ExecuteUnprepared>(statement, PrimaryReason::NotARead).await
+        let work = self.write::<ExecuteUnprepared>(statement, PrimaryReason::NotARead);
+        in_span!("sea_orm.execute_unprepared", sql, false, work)
     }
 
     async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
-        self.query::<One>(stmt).await
+        in_span!("sea_orm.query_one", &*stmt.sql, self.records(), self.query::<One>(stmt))
     }
 
     async fn query_one<S: StatementBuilder>(&self, stmt: &S) -> Result<Option<QueryResult>, DbErr> {
@@ -44,7 +45,7 @@ impl ConnectionTrait for RoutingConnection {
     }
 
     async fn query_all_raw(&self, stmt: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        self.query::<All>(stmt).await
+        in_span!("sea_orm.query_all", &*stmt.sql, self.records(), self.query::<All>(stmt))
     }
 
     async fn query_all<S: StatementBuilder>(&self, stmt: &S) -> Result<Vec<QueryResult>, DbErr> {
@@ -60,6 +61,14 @@ impl ConnectionTrait for RoutingConnection {
     }
 }
 
+impl RoutingConnection {
+    /// Whether spans say the text of statements, as the options of the primary want it.
+    #[cfg(feature = "tracing-spans")]
+    fn records(&self) -> bool {
+        self.inner.primary().record_statements
+    }
+}
+
 impl StreamTrait for RoutingConnection {
     type Stream<'a> = RoutedStream;
 
@@ -71,16 +80,7 @@ impl StreamTrait for RoutingConnection {
         &'a self,
         stmt: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
-        Box::pin(async move {
-            if !self.inner.watch.kinds.kind(&stmt.sql).is_read() {
-                return self.stream_write(stmt, PrimaryReason::NotARead).await;
-            }
-            match self.view {
-                View::Unannotated => self.stream_from_primary(stmt, None, PrimaryReason::Unannotated).await,
-                View::Primary => self.stream_from_primary(stmt, None, PrimaryReason::Asked).await,
-                View::Read(options) => self.stream_read(stmt, options).await,
-            }
-        })
+        Box::pin(self.stream_any(stmt))
     }
 }
 

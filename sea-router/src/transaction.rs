@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use futures_util::Stream;
 use read_router::{BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token};
 use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
-    Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
+    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel,
+    QueryResult, Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
     TransactionTrait,
 };
 
@@ -27,10 +27,12 @@ use crate::{
     connection::View,
     doubt, error,
     finish::finish,
+    metric::{Meter, Place as Ran},
     node::Node,
     openings::{Acquired, acquiring_until},
     routing::{Attempt, Busy, Call, Missed, Outcome, is_in_recovery},
     session::report,
+    spans::TransactionSpan,
 };
 
 /// A transaction that runs whole on one server: on the primary, or, begun READ ONLY on a view with a class, on one
@@ -46,6 +48,7 @@ pub struct RoutedTransaction {
     nested: bool,
     /// Whether someone may run statements past us: reads of the session stay on the primary meanwhile.
     given_out: AtomicBool,
+    span: TransactionSpan,
 }
 
 /// The server that runs a transaction.
@@ -57,13 +60,20 @@ enum Place {
 
 impl RoutingConnection {
     pub(crate) async fn begin_with(&self, options: TransactionOptions) -> Result<RoutedTransaction, DbErr> {
+        let span = TransactionSpan::new();
+        let mut transaction = span.around(self.begin_somewhere(options)).await?;
+        transaction.span = span;
+        Ok(transaction)
+    }
+
+    async fn begin_somewhere(&self, options: TransactionOptions) -> Result<RoutedTransaction, DbErr> {
         match self.view {
             View::Read(read) if options.access_mode == Some(AccessMode::ReadOnly) => {
                 self.begin_read(options, read).await
             }
             _ => {
                 self.count_primary(self.view.class(), PrimaryReason::Transaction, Duration::ZERO);
-                let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
+                let (inner, opened) = self.begin_on(self.inner.primary(), options, None).await?;
                 Ok(self.transaction_of(inner, Place::Primary(opened)))
             }
         }
@@ -96,7 +106,7 @@ impl RoutingConnection {
         // Taken and given back: what it says of the branch holds for the next one, and old ones are closed on the way.
         let (checked, reason) = self.acquire_primary(Some(call), reason).await?;
         drop(checked);
-        let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
+        let (inner, opened) = self.begin_on(self.inner.primary(), options, None).await?;
         if call.is_strict() && is_in_recovery(opened) {
             inner.rollback().await?;
             return Err(error::in_recovery());
@@ -120,6 +130,7 @@ impl RoutingConnection {
             place,
             nested: false,
             given_out: AtomicBool::new(false),
+            span: TransactionSpan::none(),
         }
     }
 }
@@ -143,7 +154,7 @@ impl Attempt for BeginOnce {
     ) -> Result<RoutedTransaction, Missed> {
         let Some(server) = routing.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
         let limit = routing.inner.watch.config.replica_acquire_timeout;
-        let (inner, opened) = match begin_on(server, self.options, Some(limit)).await {
+        let (inner, opened) = match routing.begin_on(server, self.options, Some(limit)).await {
             Ok(begun) => begun,
             Err(error @ DbErr::ConnectionAcquire(_)) => return Err(routing.elsewhere(node, "no connection", error)),
             Err(error) => return Err(routing.missed(node, error)),
@@ -159,15 +170,33 @@ impl Attempt for BeginOnce {
     }
 }
 
+impl RoutingConnection {
+    async fn begin_on(
+        &self,
+        node: &Node,
+        options: TransactionOptions,
+        limit: Option<Duration>,
+    ) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
+        let database = match &self.metering {
+            Some(metering) => metering.inside(&node.database, ran_on(node.id)),
+            None => node.database.clone(),
+        };
+        begin_on(database, options, limit).await
+    }
+}
+
+fn ran_on(node: NodeId) -> Ran {
+    if node.is_primary() { Ran::primary(PrimaryReason::Transaction) } else { Ran::replica(node) }
+}
+
 /// Begins a transaction, and rolls it back in the background if the caller goes away once it has a connection: sqlx
 /// would return it to the pool with the transaction open.
 async fn begin_on(
-    node: &Node,
+    database: DatabaseConnection,
     options: TransactionOptions,
     limit: Option<Duration>,
 ) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
     let arrived = Arc::new(AtomicBool::new(false));
-    let database = node.database.clone();
     let begin = acquiring_until(arrived.clone(), async move { database.begin_with_options(options).await });
     let begin = finish(begin, move || arrived.load(Ordering::Acquire));
     let (inner, acquired): (Result<_, DbErr>, Acquired) = match limit {
@@ -181,6 +210,18 @@ async fn begin_on(
 }
 
 impl RoutedTransaction {
+    /// The transaction for those who report to the session themselves.
+    #[cfg(feature = "schema-sync")]
+    pub(crate) fn seen(&self) -> &DatabaseTransaction {
+        self.inner()
+    }
+
+    /// The transaction for one who will not say how it ends.
+    pub(crate) fn into_inner(mut self) -> DatabaseTransaction {
+        self.connection.session.hand_out();
+        self.inner.take().expect("only commit and rollback take the transaction, and they consume it")
+    }
+
     fn inner(&self) -> &DatabaseTransaction {
         self.inner.as_ref().expect("only commit and rollback take the transaction, and they consume it")
     }
@@ -196,7 +237,8 @@ impl RoutedTransaction {
     }
 
     /// Waits for a statement of the transaction, but not for a replica that no longer answers.
-    async fn on_server<T>(&self, work: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+    pub(crate) async fn on_server<T>(&self, work: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+        let work = self.span.around(work);
         let out = match &self.place {
             Place::Primary(_) => work.await,
             Place::Replica { node, .. } => {
@@ -206,6 +248,13 @@ impl RoutedTransaction {
         };
         self.touched();
         out
+    }
+
+    fn node(&self) -> NodeId {
+        match &self.place {
+            Place::Primary(_) => NodeId::PRIMARY,
+            Place::Replica { node, .. } => *node,
+        }
     }
 
     fn taken_back(&self) {
@@ -222,16 +271,17 @@ impl RoutedTransaction {
     /// it is settled.
     pub async fn commit(mut self) -> Result<(), DbErr> {
         let Some(inner) = self.inner.take() else { return Ok(()) };
-        let Place::Primary(opened) = self.place.clone() else { return inner.commit().await };
+        let commit = self.span.around(inner.commit());
+        let Place::Primary(opened) = self.place.clone() else { return commit.await };
         if self.nested {
-            return inner.commit().await;
+            return commit.await;
         }
         let shared = &self.connection.inner;
         let (session, watch, weak) = (self.connection.session.clone(), shared.watch.clone(), shared.downgrade());
         let write = session.with(read_router::Session::write_sent);
         let settled = session.clone();
         let work = async move {
-            let done = inner.commit().await;
+            let done = commit.await;
             match done.as_ref().err().and_then(error::driver) {
                 Some(error) if error::leaves_in_doubt(error) => doubt::settle_later(weak, settled, write, opened),
                 _ => settled.acknowledged(&watch, write, opened),
@@ -261,7 +311,7 @@ impl RoutedTransaction {
     /// SeaORM's own.
     pub async fn rollback(mut self) -> Result<(), DbErr> {
         match self.inner.take() {
-            Some(inner) => inner.rollback().await,
+            Some(inner) => self.span.around(inner.rollback()).await,
             None => Ok(()),
         }
     }
@@ -273,6 +323,7 @@ impl RoutedTransaction {
             place: self.place.clone(),
             nested: true,
             given_out: AtomicBool::new(false),
+            span: self.span.clone(),
         })
     }
 }
@@ -325,7 +376,13 @@ impl ConnectionTrait for RoutedTransaction {
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        self.on_server(self.inner().execute_unprepared(sql)).await
+        let meter = Meter::start(self.connection.metering.as_ref());
+        let out = self.on_server(self.inner().execute_unprepared(sql)).await;
+        if let Some(meter) = meter {
+            let statement = Statement::from_string(DbBackend::Postgres, sql);
+            meter.end(ran_on(self.node()), &statement, out.is_err(), false);
+        }
+        out
     }
 
     async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
@@ -421,9 +478,25 @@ impl TransactionTrait for RoutedTransaction {
 }
 
 /// Runs a closure in a transaction: commits if it returns `Ok`, rolls back if it returns `Err` or panics.
-pub(crate) async fn run<F, T, E>(begun: Result<RoutedTransaction, DbErr>, callback: F) -> Result<T, TransactionError<E>>
+pub(crate) async fn run<X, F, T, E>(begun: Result<X, DbErr>, callback: F) -> Result<T, TransactionError<E>>
 where
-    F: for<'c> FnOnce(&'c RoutedTransaction) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>> + Send,
+    X: TransactionSession,
+    F: for<'c> FnOnce(&'c X) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>> + Send,
+    T: Send,
+    E: fmt::Display + fmt::Debug + Send,
+{
+    let transaction = begun.map_err(TransactionError::Connection)?;
+    let out = callback(&transaction).await.map_err(TransactionError::Transaction);
+    let ended = if out.is_ok() { transaction.commit().await } else { transaction.rollback().await };
+    ended.map_err(TransactionError::Connection)?;
+    out
+}
+
+/// The same with an async closure.
+pub(crate) async fn run_async<X, F, T, E>(begun: Result<X, DbErr>, callback: F) -> Result<T, TransactionError<E>>
+where
+    X: TransactionSession,
+    F: for<'c> AsyncFnOnce(&'c X) -> Result<T, E> + Send,
     T: Send,
     E: fmt::Display + fmt::Debug + Send,
 {

@@ -283,6 +283,14 @@ fn failure(error: &sqlx::Error) -> Failure {
 
 /// Whether the server refuses this user or has no such database: waiting does not help.
 pub(crate) fn is_login(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| code.starts_with("28") || code == "3D000")
+    is_no_database(error) || code(error).is_some_and(|code| code.starts_with("28"))
+}
+
+/// Whether the server has no such database.
+pub(crate) fn is_no_database(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| code == "3D000")
+}
+
+fn code(error: &sqlx::Error) -> Option<std::borrow::Cow<'_, str>> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code)
 }

@@ -1,4 +1,4 @@
-//! Runs the compiled tests, file by file: that is how they are made, since files share names of databases.
+//! Runs the compiled tests, one program after the other as cargo does: they share names of databases.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    build::Binary,
-    error::Error,
-    outcome::Outcome,
-    source::output,
-    workspace::MODULE,
-};
+use crate::{build::Binary, error::Error, outcome::Outcome, source::output};
 
-/// How long a program may take to list its tests.
+/// How often it is looked whether a program has taken too long.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs everything. A test that hangs, or whose program dies, has failed.
@@ -28,33 +22,26 @@ pub(crate) fn all(
     limit: Duration,
 ) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
-    for binary in binaries {
-        for (file, tests) in by_file(binary)? {
-            if only.is_none_or(|only| file.contains(only)) {
-                one_file(binary, &file, &tests, environment, limit, &mut outcome)?;
-            }
+    for binary in binaries.iter().filter(|binary| only.is_none_or(|only| binary.name.contains(only))) {
+        let tests = list(binary)?;
+        if !tests.is_empty() {
+            one_file(binary, &tests, environment, limit, &mut outcome)?;
         }
     }
     Ok(outcome)
 }
 
-/// The names of the program's tests, by the file that they stand in.
-fn by_file(binary: &Binary) -> Result<BTreeMap<String, Vec<String>>, Error> {
+/// The names of the program's tests.
+fn list(binary: &Binary) -> Result<Vec<String>, Error> {
     let mut command = Command::new(&binary.path);
     command.args(["--list", "--format", "terse"]);
-    let mut files = BTreeMap::<_, Vec<_>>::new();
-    for line in String::from_utf8_lossy(&output(command)?).lines() {
-        let Some(test) = line.strip_suffix(": test") else { continue };
-        let module = test.strip_prefix(MODULE).and_then(|rest| rest.split_once("::"));
-        let file = module.map_or(binary.name.as_str(), |(file, _)| file);
-        files.entry(file.to_owned()).or_default().push(test.to_owned());
-    }
-    Ok(files)
+    let printed = output(command)?;
+    let printed = String::from_utf8_lossy(&printed);
+    Ok(printed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
 fn one_file(
     binary: &Binary,
-    file: &str,
     tests: &[String],
     environment: &[(&str, String)],
     limit: Duration,
@@ -62,8 +49,7 @@ fn one_file(
 ) -> Result<(), Error> {
     let started = Instant::now();
     let mut command = Command::new(&binary.path);
-    command.arg("--exact").args(tests).envs(environment.iter().map(|(name, value)| (name, value)));
-    // One that hangs leaves no servers' connections behind: it is this process's child, and is killed.
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let shown = binary.path.display().to_string();
     let mut child = command.spawn().map_err(|source| Error::Command { command: shown, source })?;
@@ -89,13 +75,12 @@ fn one_file(
     }
     let _ = child.wait();
     let passed = tests.iter().filter(|test| seen.get(*test) == Some(&true)).count();
-    println!("{file}: {passed} of {} in {:.1} s", tests.len(), started.elapsed().as_secs_f64());
+    println!("{}: {passed} of {} in {:.1} s", binary.name, tests.len(), started.elapsed().as_secs_f64());
     if passed < tests.len() {
         println!("{}", text.trim_end());
     }
     for test in tests {
-        let name = test.strip_prefix(MODULE).and_then(|rest| rest.split_once("::")).map_or(test.as_str(), |(_, n)| n);
-        outcome.add(format!("{file}::{name}"), seen.get(test) == Some(&true));
+        outcome.add(format!("{}::{test}", binary.name), seen.get(test) == Some(&true));
     }
     Ok(())
 }

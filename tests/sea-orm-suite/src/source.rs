@@ -20,8 +20,6 @@ pub(crate) struct Source {
     pub(crate) version: String,
     /// All of the ORM's features.
     pub(crate) features: Vec<String>,
-    /// Its folder of tests.
-    pub(crate) tests: PathBuf,
     /// Its tests: their names and files.
     pub(crate) files: BTreeMap<String, PathBuf>,
     /// The adapter's folder.
@@ -63,7 +61,6 @@ impl Source {
         let Metadata { mut packages, workspace_root, target_directory } = serde_json::from_slice(&output(command)?)?;
         let router = folder(&take(&mut packages, ROUTER)?.manifest_path);
         let orm = take(&mut packages, ORM)?;
-        let tests = folder(&orm.manifest_path).join("tests");
         let is_test = |target: &Target| target.kind.iter().any(|kind| kind == "test");
         let files: BTreeMap<_, _> =
             orm.targets.into_iter().filter(is_test).map(|target| (target.name, target.src_path)).collect();
@@ -73,7 +70,6 @@ impl Source {
         Ok(Self {
             version: orm.version,
             features: orm.features.into_keys().collect(),
-            tests,
             files,
             router,
             root: workspace_root,

@@ -1,7 +1,6 @@
-//! The crates that take the tests in. They are a workspace of their own, so that nothing of it is built with ours.
+//! The crate that takes the tests in. It is a workspace of their own, so that nothing of it is built with ours.
 
 use std::{
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
@@ -29,20 +28,6 @@ const FEATURES: &[&str] = &[
     "with-uuid",
 ];
 
-/// With it each file brings the macro that one crate cannot hold twice.
-const RUNTIME: &str = "runtime-tokio";
-
-/// Files that cannot be a module beside others, since they take an item of theirs for one at the root of the crate: the
-/// first three share a test's context with code that looks for it there, the last one has a module there.
-const ROOTS: &[&str] = &["entity_loader_tests", "loader_tests", "relational_tests", "partial_model_nested"];
-
-/// Common modules that the files name at the root of the crate.
-const COMMON: &[&str] =
-    &["setup", "bakery_chain", "bakery_dense", "blogger", "blogger_legacy", "features", "film_store"];
-
-/// Stands before the name of a file's module.
-pub(crate) const MODULE: &str = "file_";
-
 /// Writes the workspace and returns its folder.
 pub(crate) fn write(source: &Source) -> Result<PathBuf, Error> {
     let folder = source.target.join("sea-orm-suite");
@@ -59,59 +44,25 @@ pub(crate) fn write(source: &Source) -> Result<PathBuf, Error> {
     put(&folder.join("facade/Cargo.toml"), &facade)?;
     put(&folder.join("facade/lib.rs"), include_str!("../template/facade.rs"))?;
 
-    let modules = manifest(source, "suite-modules", FEATURES.iter().filter(|name| **name != RUNTIME));
-    put(&folder.join("modules/Cargo.toml"), &(modules + &test("modules", &folder.join("modules/suite.rs"))))?;
-    put(&folder.join("modules/suite.rs"), &suite(source))?;
-    put(&folder.join("modules/lib.rs"), "")?;
-
-    let mut roots = manifest(source, "suite-roots", FEATURES.iter());
-    for (name, file) in source.files.iter().filter(|(name, _)| ROOTS.contains(&name.as_str())) {
-        roots += &test(name, file);
-    }
-    put(&folder.join("roots/Cargo.toml"), &roots)?;
-    put(&folder.join("roots/lib.rs"), "")?;
+    let declared: String =
+        source.features.iter().filter(|name| *name != "default").map(|name| format!("{name} = []\n")).collect();
+    // Each file is a crate of its own, as it is where it comes from: all as modules of one take more time to compile
+    // together than one by one, and several gigabytes.
+    let tests: String = source.files.iter().map(|(name, file)| test(name, file)).collect();
+    let suite = include_str!("../template/suite.toml")
+        .replace("{version}", &source.version)
+        .replace("{enabled}", &list(FEATURES.iter()))
+        .replace("{declared}", &declared);
+    put(&folder.join("suite/Cargo.toml"), &(suite + &tests))?;
+    put(&folder.join("suite/lib.rs"), "")?;
     Ok(folder)
 }
 
 /// Named by the tests, but no feature to ask of the crate.
 const IMPLIED: &[&str] = &["sqlx-dep"];
 
-fn manifest<'a>(source: &Source, package: &str, enabled: impl Iterator<Item = &'a &'a str>) -> String {
-    let declared: String = source.features.iter().filter(|name| *name != "default").fold(String::new(), |mut all, name| {
-        let _ = writeln!(all, "{name} = []");
-        all
-    });
-    include_str!("../template/suite.toml")
-        .replace("{package}", package)
-        .replace("{version}", &source.version)
-        .replace("{enabled}", &list(enabled))
-        .replace("{declared}", &declared)
-}
-
 fn test(name: &str, path: &Path) -> String {
     format!("\n[[test]]\nname = \"{name}\"\npath = {:?}\n", path.display().to_string())
-}
-
-/// The root of the crate that holds the files as modules.
-fn suite(source: &Source) -> String {
-    let mut text = include_str!("../template/suite.rs").to_owned();
-    let mut module = |indent: &str, name: &str, path: &Path| {
-        let _ = write!(text, "{indent}#[path = {:?}]\n{indent}pub mod {name};\n", path.display().to_string());
-    };
-    for (name, file) in source.files.iter().filter(|(name, _)| !ROOTS.contains(&name.as_str())) {
-        module("", &format!("{MODULE}{name}"), file);
-    }
-    text += "\npub mod common {\n    pub use self::setup::TestContext;\n\n";
-    let mut module = |indent: &str, name: &str, path: &Path| {
-        let _ = write!(text, "{indent}#[path = {:?}]\n{indent}pub mod {name};\n", path.display().to_string());
-    };
-    for name in COMMON {
-        let common = source.tests.join("common");
-        let file = common.join(format!("{name}.rs"));
-        let path = if file.exists() { file } else { common.join(name).join("mod.rs") };
-        module("    ", name, &path);
-    }
-    text + "}\n"
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a &'a str>) -> String {
