@@ -9,9 +9,12 @@ use read_router_scenarios::{self as scenarios, Gate, Subject};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
+mod access;
 mod failover;
 mod input;
 mod monotonic;
+mod observed;
+mod surface;
 mod transactions;
 
 /// The adapter as scenarios see it.
