@@ -72,6 +72,11 @@ impl TwoChoices {
         }
     }
 
+    /// The lowest rank offered; the highest there is before the first offer.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
     pub(crate) fn winner(mut self) -> Option<NodeId> {
         let (Some(first), Some(second)) = (self.first, self.second) else {
             return self.first.map(|offer| offer.node);

@@ -98,6 +98,9 @@ pub enum PrimaryReason {
     Asked,
     /// A transaction that may write.
     Transaction,
+    /// The pool of the replica was not built to tell whose connections it hands out, so that a transaction on it proves
+    /// nothing.
+    Untracked,
     /// The isolation level does not exist on a replica (`SERIALIZABLE`).
     Isolation,
     /// No replica is configured, or none for the class or the group.
@@ -135,11 +138,12 @@ pub enum PrimaryReason {
 
 impl PrimaryReason {
     /// All reasons, in the order of their values.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NotARead,
         Self::Unannotated,
         Self::Asked,
         Self::Transaction,
+        Self::Untracked,
         Self::Isolation,
         Self::NoReplica,
         Self::NoneUp,
@@ -166,6 +170,7 @@ impl PrimaryReason {
             Self::Unannotated => "unannotated",
             Self::Asked => "asked",
             Self::Transaction => "transaction",
+            Self::Untracked => "untracked",
             Self::Isolation => "isolation",
             Self::NoReplica => "no_replica",
             Self::NoneUp => "none_up",
@@ -193,6 +198,7 @@ impl PrimaryReason {
             Self::Unannotated => "the read has no class",
             Self::Asked => "the primary was asked for",
             Self::Transaction => "a transaction that may write runs on the primary",
+            Self::Untracked => "a transaction on this replica's pool proves nothing; build the pool with a tracker",
             Self::Isolation => "replicas have no SERIALIZABLE isolation",
             Self::NoReplica => "no replica is configured for this class and group",
             Self::RecentWrite => "this session has just written",

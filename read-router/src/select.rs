@@ -43,16 +43,23 @@ pub fn select(topology: &Topology, need: &Need<'_>, now: Time, draw: u64) -> Rou
     }
     let mut best = TwoChoices::new(draw, topology.weighs_alike());
     let mut shortfall = Shortfall::default();
+    let mut last = None;
     for (index, node) in topology.nodes().iter().enumerate().skip(1) {
         let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
         let config = node.config();
         match judge(topology, node, id, need, now) {
             Ok(()) if need.session.preferred().is_some_and(|p| is_same_life(node, id, p)) => {
-                return replica(node, id, need.session);
+                if topology.serves_alike() {
+                    return replica(node, id, need.session);
+                }
+                last = Some((id, node, config.classes.len()));
             }
             Ok(()) => best.offer(id, config.classes.len(), config.weight, need.in_flight),
             Err(unfit) => shortfall.add(unfit),
         }
+    }
+    if let Some((id, node, _)) = last.filter(|(.., rank)| *rank <= best.rank()) {
+        return replica(node, id, need.session);
     }
     match best.winner().and_then(|id| Some((id, topology.node(id)?))) {
         Some((id, node)) => replica(node, id, need.session),

@@ -3,6 +3,7 @@
 mod functions;
 mod kinds;
 mod lexer;
+mod query;
 mod tally;
 mod text_hash;
 mod tokens;

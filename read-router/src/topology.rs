@@ -18,6 +18,7 @@ use crate::{
 pub struct Topology {
     nodes: Vec<Node>,
     weighs_alike: bool,
+    serves_alike: bool,
     system: Option<SystemId>,
     highest: Option<Timeline>,
     highest_since: Time,
@@ -180,8 +181,11 @@ impl Topology {
         let nodes: Vec<_> = std::iter::once(ReplicaConfig::new()).chain(replicas).map(Node::new).collect();
         let mut weights = nodes.iter().skip(1).map(|node| node.config.weight);
         let first = weights.next();
+        let mut classes = nodes.iter().skip(1).map(|node| node.config.classes);
+        let these = classes.next();
         Self {
             weighs_alike: weights.all(|weight| Some(weight) == first),
+            serves_alike: classes.all(|classes| Some(classes) == these),
             nodes,
             system: None,
             highest: None,
@@ -203,6 +207,11 @@ impl Topology {
     /// Whether all replicas have the same weight.
     pub(crate) fn weighs_alike(&self) -> bool {
         self.weighs_alike
+    }
+
+    /// Whether all replicas serve the same classes.
+    pub(crate) fn serves_alike(&self) -> bool {
+        self.serves_alike
     }
 
     /// One node; `None` if the configuration has no such place.

@@ -35,6 +35,7 @@
 //! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted.
 
 mod builder;
+mod checkout;
 mod clock;
 mod connection;
 mod doubt;
@@ -43,19 +44,27 @@ mod fetch;
 mod finish;
 mod node;
 mod openings;
+mod pool;
+mod reader;
 mod routing;
 mod session;
+mod source;
 mod stream;
 mod traits;
 mod transaction;
 mod watch;
 
-pub use builder::{Builder, Misrouted};
+pub use builder::{Builder, Misrouted, Unannotated};
+pub use checkout::Checkout;
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
+pub use pool::PoolTracker;
 pub use read_router::{
-    BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError,
-    PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,
+    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats,
+    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, StatementCount, Stats,
+    Timeline, Token, Topology, Unfit, Verdict,
 };
+pub use reader::Reader;
+pub use source::{Replica, Source};
 pub use stream::RoutedStream;
 pub use transaction::{RoutedTransaction, RoutedTransactionStream};

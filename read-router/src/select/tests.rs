@@ -419,6 +419,10 @@ fn classes_and_groups_narrow_the_choice() {
         Route::Primary(PrimaryReason::NoReplica),
         "none serves it"
     );
+    let mut sticky = Session::new(true);
+    sticky.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    assert_eq!(node(route(&stage, ReadClass::Eventual, &sticky, 40, 0)), Some(B), "before the last one");
+    assert_eq!(node(route(&stage, STRICT, &sticky, 40, 0)), Some(A));
     stage.fail(B, 35);
     assert_eq!(node(route(&stage, ReadClass::Eventual, &fresh, 40, 0)), Some(A), "better than nothing");
     assert_eq!(

@@ -10,6 +10,7 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
 mod failover;
+mod handles;
 mod input;
 mod monotonic;
 mod transactions;
