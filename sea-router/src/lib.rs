@@ -32,8 +32,11 @@
 //! processes: [`RoutingConnection::token`] and [`RoutingConnection::resume`].
 //!
 //! # Features
-//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted.
+//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted. `axum` brings
+//! the extractor of a session for each request.
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod builder;
 mod checkout;
 mod clock;

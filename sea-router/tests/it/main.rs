@@ -13,6 +13,7 @@ mod failover;
 mod handles;
 mod input;
 mod monotonic;
+mod recipes;
 mod transactions;
 
 /// The adapter as scenarios see it.
