@@ -9,6 +9,7 @@ use read_router_scenarios::{self as scenarios, Gate, Subject};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
+mod differential;
 mod failover;
 mod handles;
 mod input;
