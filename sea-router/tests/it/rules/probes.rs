@@ -1,11 +1,12 @@
 //! Rule 12: what a probe reads first.
 
-use read_router::NodeId;
+use read_router::{NodeId, PrimaryReason, Timeline};
 use read_router_scenarios::{LIMIT, Subject, fault, until};
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
-    PROBE, ask, caught_up, connect, has_row, held, insert, is_off, kept, relay, row, seen, servers, session_on, strict,
+    PROBE, ask, caught_up, connect, has_row, held, insert, is_off, kept, kept_by, probed, relay, row, seen, servers,
+    session_on, strict,
 };
 
 const REPLICA: NodeId = NodeId::replica(0);
@@ -74,4 +75,48 @@ fn gate(cluster: &super::Cluster) {
     let gates = GATES.replace("{what pg_stat_wal_receiver is}", &definition);
     cluster.primary().sql(&gates).expect("the gates stand");
     cluster.wait_caught_up(LIMIT).expect("on the standbys too");
+}
+
+/// Rule 12. An ordinary role sees no timeline of a standby but the control file's, which is behind after a promotion. Its
+/// replicas are then unproven: no strict read goes there, until a restart point has brought the control file up to date.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordinary_role_proves_nothing_after_a_promotion() {
+    let cluster = servers(2).await;
+    cluster.primary().sql("CREATE ROLE app LOGIN; GRANT ALL ON t TO app").expect("made");
+    fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
+    let app = |url: String| url.replace("postgres@", "app@");
+    let name = relay(cluster.primary());
+    let db = connect(&app(name.url()), &[app(cluster.replica(1).url())]).await;
+    caught_up(&cluster, &db, REPLICA).await;
+    assert!(!seen(&db, REPLICA).exact);
+    session_on(&db, REPLICA, &row(0)).await;
+
+    fault(&cluster, |c| c.primary().crash()).await;
+    name.point_to(cluster.replica(0));
+    fault(&cluster, |c| c.replica(0).promote()).await;
+    fault(&cluster, |c| c.follow(1, c.replica(0))).await;
+    until("the new primary is seen", || async { seen(&db, NodeId::PRIMARY).timeline > Some(Timeline(1)) }).await;
+    let mut session = db.new_session();
+    // The pool's old connection has to break first.
+    while session.execute(&insert(1)).await.is_err() {
+        session = db.new_session();
+    }
+    fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
+    probed(&db, REPLICA).await;
+    assert_eq!(seen(&db, REPLICA).timeline, Some(Timeline(1)), "it is on the second, and has the row");
+    assert!(has_row(cluster.replica(1), 1));
+    let read = session.number(Some(strict()), &row(1)).await;
+    kept_by(PrimaryReason::Unproven, read, session.last_served());
+
+    fault(&cluster, |c| {
+        c.replica(0).sql("CHECKPOINT")?;
+        c.wait_caught_up(LIMIT)?;
+        c.replica(1).sql("CHECKPOINT").map(drop)
+    })
+    .await;
+    until("the replica serves again", || async {
+        assert_eq!(session.number(Some(strict()), &row(1)).await.expect("read"), Some(1));
+        session.last_served().is_some_and(|s| s.node == REPLICA)
+    })
+    .await;
 }
