@@ -1,38 +1,83 @@
 //! Rules 4 to 6: which line of history a position lies on.
 
+use std::sync::Arc;
+
 use read_router::{NodeId, PrimaryReason, Standing};
 use read_router_scenarios::{LIMIT, Subject, fault, until};
 use sea_orm::TransactionTrait;
+use sea_router::RoutedTransaction;
 
 use super::{
-    BROKEN, caught_up, connect, has_row, held, insert, kept, kept_by, relay, row, seen, servers, standing, strict,
+    BROKEN, Cluster, Relay, Sea, caught_up, connect, has_row, held, insert, kept, kept_by, relay, row, seen, servers,
+    standing, strict,
 };
 
 const REPLICA: NodeId = NodeId::replica(0);
 
-/// Rule 4. The primary's name moves to a standby while a pool opens a connection there; then the standby is promoted. A
-/// write is acknowledged on that connection, while the monitor's own still leads to the old primary, which answers. What
-/// that one says later is no position of the write.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_is_resolved_on_the_branch_of_its_own_connection() {
+/// Two primaries, of which the monitor knows the old one alone, and a pool with a connection to each.
+struct Split {
+    cluster: Arc<Cluster>,
+    db: Sea,
+    /// Keeps the connection to the old primary from the others.
+    old: RoutedTransaction,
+    _name: Relay,
+}
+
+/// The primary's name moves to a standby while a pool opens a connection there; then the standby is promoted. The connection
+/// finds out when it is used next. The monitor's own still leads to the old primary, which answers.
+async fn split() -> Split {
     let cluster = servers(2).await;
     let name = relay(cluster.primary());
     // The standby that is to be promoted is not among the replicas: nobody tells of its timeline.
     let db = connect(&name.url(), &[cluster.replica(1).url()]).await;
-    let busy = db.0.new_session().begin().await.expect("the pool's only connection is taken");
+    let old = db.0.new_session().begin().await.expect("the pool's only connection is taken");
     name.point_to(cluster.replica(0));
     db.new_session().number(None, "SELECT 1::bigint").await.expect("a connection to the standby is opened");
     fault(&cluster, |c| c.replica(0).promote()).await;
+    Split { cluster, db, old, _name: name }
+}
 
+/// Rule 4. A write is acknowledged on the new primary; the monitor still samples the old one. What that one says later is no
+/// position of the write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_is_resolved_on_the_branch_of_its_own_connection() {
+    let split = split().await;
+    let (cluster, db) = (&split.cluster, &split.db);
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     assert!(has_row(cluster.replica(0), 1) && !has_row(cluster.primary(), 1), "it is on the new branch");
-    caught_up(&cluster, &db, REPLICA).await;
-    let (old, new) = (seen(&db, NodeId::PRIMARY), db.0.topology().surviving());
-    assert_eq!(old.branch(), new, "the old primary is all that the monitor knows");
+    caught_up(cluster, db, REPLICA).await;
+    assert_eq!(
+        seen(db, NodeId::PRIMARY).branch(),
+        db.0.topology().surviving(),
+        "the monitor knows the old branch alone"
+    );
+
     let read = session.number(Some(strict()), &row(1)).await;
     kept_by(PrimaryReason::Unresolved, read, session.last_served());
-    drop(busy);
+}
+
+/// Rule 5. A write is acknowledged on the new primary; the read that follows falls back, to a connection of the pool that
+/// still leads to the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_old_primary_is_no_fallback() {
+    let split = split().await;
+    let (cluster, db) = (&split.cluster, &split.db);
+    let session = db.new_session();
+    session.execute(&insert(1)).await.expect("written");
+    assert!(has_row(cluster.replica(0), 1) && !has_row(cluster.primary(), 1), "it is on the new branch");
+    let new = db.0.new_session().begin().await.expect("the connection to the new primary is taken");
+    split.old.rollback().await.expect("the one to the old primary is free");
+    caught_up(cluster, db, REPLICA).await;
+    assert_eq!(
+        seen(db, NodeId::PRIMARY).branch(),
+        db.0.topology().surviving(),
+        "the monitor knows the old branch alone"
+    );
+
+    let read = session.number(Some(strict()), &row(1)).await;
+    kept_by(PrimaryReason::Unresolved, read, session.last_served());
+    new.rollback().await.expect("it is there still");
 }
 
 /// Rule 5. A write is acknowledged that no standby gets; the primary dies, a standby is promoted, and the name moves to it.
