@@ -24,6 +24,7 @@ async fn a_read_on_the_primary_counts() {
     let session = db.new_session();
     assert_eq!(session.number(None, &row(1)).await.expect("read"), Some(1));
     assert!(!has_row(cluster.replica(0), 1));
+    session.token().await;
 
     let read = session.number(Some(strict()), &row(1)).await;
     kept_by(PrimaryReason::Behind, read, session.last_served());
@@ -85,6 +86,7 @@ async fn an_answer_that_was_given_before_the_read_does_not_count() {
     next.release();
     until("the first replica is down", || async { matches!(standing(&db, FIRST), Some(Standing::Down(_))) }).await;
     assert!(!has_row(cluster.replica(1), 1));
+    probed(&db, NodeId::PRIMARY).await;
 
     let read = session.number(Some(strict()), &row(1)).await;
     kept_by(PrimaryReason::Behind, read, session.last_served());
