@@ -5,7 +5,7 @@
 
 /// A rule that can be off. `RULES.md` numbers them; where one has several parts, each part has a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(read_router_mutants), allow(unreachable_pub))]
+#[cfg_attr(not(read_router_mutants), allow(unreachable_pub, dead_code))]
 pub enum Rule {
     /// 2: a connection is trusted only for observations sent after it opened.
     ConnectionTrust,
@@ -52,6 +52,10 @@ pub enum Rule {
     MergePerBranch,
     /// 15: an unresolved session is not fresh.
     UnresolvedIsUnknown,
+    /// Beyond the list: what a replica showed may lie in the record after its position.
+    PastPosition,
+    /// 1, the option: the primary serves only once it shows what replicas have shown.
+    Settled,
 }
 
 #[cfg(not(read_router_mutants))]
@@ -76,7 +80,7 @@ mod switches {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 22] = [
+        pub const ALL: [Self; 24] = [
             Self::ConnectionTrust,
             Self::ClosedEpochs,
             Self::EpochsApart,
@@ -99,6 +103,8 @@ mod switches {
             Self::SamePrimary,
             Self::MergePerBranch,
             Self::UnresolvedIsUnknown,
+            Self::PastPosition,
+            Self::Settled,
         ];
 
         /// Its place in the arguments of [`switch_off`] and [`switch_off_everywhere`].
