@@ -5,11 +5,11 @@ use std::sync::Arc;
 use read_router::{NodeId, PrimaryReason, Standing};
 use read_router_scenarios::{LIMIT, Subject, fault, until};
 use sea_orm::TransactionTrait;
-use sea_router::RoutedTransaction;
+use sea_router::{RoutedTransaction, RoutingConnection};
 
 use super::{
-    BROKEN, Cluster, Relay, Sea, caught_up, connect, has_row, held, insert, kept, kept_by, relay, row, seen, servers,
-    standing, strict,
+    BROKEN, Cluster, Relay, Sea, caught_up, config, connect, has_row, held, insert, kept, kept_by, relay, row, seen,
+    servers, standing, strict,
 };
 
 const REPLICA: NodeId = NodeId::replica(0);
@@ -29,7 +29,11 @@ async fn split() -> Split {
     let cluster = servers(2).await;
     let name = relay(cluster.primary());
     // The standby that is to be promoted is not among the replicas: nobody tells of its timeline.
-    let db = connect(&name.url(), &[cluster.replica(1).url()]).await;
+    // And no third connection of the pool's, which would tell of it too.
+    let mut primary = sea_orm::ConnectOptions::new(name.url());
+    primary.max_connections(2).sqlx_logging(false);
+    let db = RoutingConnection::builder(primary).replica(cluster.replica(1).url()).config(config()).connect();
+    let db = Sea(db.await.expect("all servers are up"));
     let old = db.0.new_session().begin().await.expect("the pool's only connection is taken");
     name.point_to(cluster.replica(0));
     db.new_session().number(None, "SELECT 1::bigint").await.expect("a connection to the standby is opened");
