@@ -32,9 +32,13 @@
 //! processes: [`RoutingConnection::token`] and [`RoutingConnection::resume`].
 //!
 //! # Features
-//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted.
+//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted. `axum` brings
+//! the extractor of a session for each request.
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod builder;
+mod checkout;
 mod clock;
 mod connection;
 mod doubt;
@@ -43,19 +47,27 @@ mod fetch;
 mod finish;
 mod node;
 mod openings;
+mod pool;
+mod reader;
 mod routing;
 mod session;
+mod source;
 mod stream;
 mod traits;
 mod transaction;
 mod watch;
 
-pub use builder::{Builder, Misrouted};
+pub use builder::{Builder, Misrouted, Unannotated};
+pub use checkout::Checkout;
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
+pub use pool::PoolTracker;
 pub use read_router::{
-    BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError,
-    PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,
+    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats,
+    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, StatementCount, Stats,
+    Timeline, Token, Topology, Unfit, Verdict,
 };
+pub use reader::Reader;
+pub use source::{Replica, Source};
 pub use stream::RoutedStream;
 pub use transaction::{RoutedTransaction, RoutedTransactionStream};

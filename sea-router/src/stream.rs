@@ -15,6 +15,7 @@ use crate::{
     RoutingConnection,
     connection::Inner,
     doubt, error,
+    node::Node,
     routing::{Attempt, Busy, Call, Missed, Outcome},
     session::SharedSession,
     watch::Watch,
@@ -68,7 +69,18 @@ impl RoutingConnection {
         call: Option<&Call>,
         reason: PrimaryReason,
     ) -> Result<RoutedStream, DbErr> {
-        let (checked, reason) = self.acquire_primary(call, reason).await?;
+        self.stream_from(self.inner.primary(), statement, call, reason).await
+    }
+
+    /// The same from this pool of the primary.
+    pub(crate) async fn stream_from(
+        &self,
+        primary: &Node,
+        statement: Statement,
+        call: Option<&Call>,
+        reason: PrimaryReason,
+    ) -> Result<RoutedStream, DbErr> {
+        let (checked, reason) = self.acquire_primary(primary, call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let opened = checked.opened;
         let source = Source::PrimaryRead {
@@ -104,6 +116,10 @@ struct StreamOnce<'a> {
 
 impl Attempt for StreamOnce<'_> {
     type Out = RoutedStream;
+
+    fn sql(&self) -> &str {
+        &self.statement.sql
+    }
 
     /// The first row is taken before the stream is handed out: up to there another server can still serve it.
     async fn attempt(

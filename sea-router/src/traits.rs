@@ -11,8 +11,8 @@ use sea_orm::{
 
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection,
-    connection::View,
     fetch::{All, Execute, ExecuteUnprepared, One},
+    routing::Destination,
     transaction::run,
 };
 
@@ -72,13 +72,10 @@ impl StreamTrait for RoutingConnection {
         stmt: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
         Box::pin(async move {
-            if !self.inner.watch.kinds.kind(&stmt.sql).is_read() {
-                return self.stream_write(stmt, PrimaryReason::NotARead).await;
-            }
-            match self.view {
-                View::Unannotated => self.stream_from_primary(stmt, None, PrimaryReason::Unannotated).await,
-                View::Primary => self.stream_from_primary(stmt, None, PrimaryReason::Asked).await,
-                View::Read(options) => self.stream_read(stmt, options).await,
+            match self.destination(&stmt.sql)? {
+                Destination::Write(reason) => self.stream_write(stmt, reason).await,
+                Destination::Primary(reason) => self.stream_from_primary(stmt, None, reason).await,
+                Destination::Read(options) => self.stream_read(stmt, options).await,
             }
         })
     }

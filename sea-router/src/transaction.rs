@@ -15,7 +15,10 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::Stream;
-use read_router::{BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token};
+use read_router::{
+    BranchLost, Fallback, Greeting, NodeId, Opened, PrimaryReason, Proof, ReadClass, ReadOptions, Served,
+    StatementKind, Token, probe,
+};
 use sea_orm::{
     AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
     Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
@@ -23,7 +26,7 @@ use sea_orm::{
 };
 
 use crate::{
-    RoutingConnection,
+    RoutingConnection, clock,
     connection::View,
     doubt, error,
     finish::finish,
@@ -44,6 +47,8 @@ pub struct RoutedTransaction {
     connection: RoutingConnection,
     place: Place,
     nested: bool,
+    /// Whether what is no query is refused before it is sent.
+    refuses_writes: bool,
     /// Whether someone may run statements past us: reads of the session stay on the primary meanwhile.
     given_out: AtomicBool,
 }
@@ -94,7 +99,7 @@ impl RoutingConnection {
         reason: PrimaryReason,
     ) -> Result<RoutedTransaction, DbErr> {
         // Taken and given back: what it says of the branch holds for the next one, and old ones are closed on the way.
-        let (checked, reason) = self.acquire_primary(Some(call), reason).await?;
+        let (checked, reason) = self.acquire_primary(self.inner.primary(), Some(call), reason).await?;
         drop(checked);
         let (inner, opened) = begin_on(self.inner.primary(), options, None).await?;
         if call.is_strict() && is_in_recovery(opened) {
@@ -119,6 +124,7 @@ impl RoutingConnection {
             connection: self.clone(),
             place,
             nested: false,
+            refuses_writes: false,
             given_out: AtomicBool::new(false),
         }
     }
@@ -131,6 +137,10 @@ struct BeginOnce {
 impl Attempt for BeginOnce {
     type Out = RoutedTransaction;
 
+    fn sql(&self) -> &str {
+        ""
+    }
+
     /// The proof must be the monitor's, and the connection older than it: a sample inside of the transaction would take
     /// the snapshot first.
     async fn attempt(
@@ -142,6 +152,9 @@ impl Attempt for BeginOnce {
         busy: Busy,
     ) -> Result<RoutedTransaction, Missed> {
         let Some(server) = routing.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
+        if !server.is_tracked() && call.options.class() != ReadClass::Eventual {
+            return Err(Missed::Untracked);
+        }
         let limit = routing.inner.watch.config.replica_acquire_timeout;
         let (inner, opened) = match begin_on(server, self.options, Some(limit)).await {
             Ok(begun) => begun,
@@ -177,12 +190,43 @@ async fn begin_on(
             Err(_) => return Err(error::acquire(sqlx::Error::PoolTimedOut)),
         },
     };
-    Ok((inner?, acquired.opened()))
+    let inner = inner?;
+    let opened = match acquired.opened() {
+        None if !node.is_tracked() => greet_transaction(&inner).await?,
+        opened => opened,
+    };
+    Ok((inner, opened))
+}
+
+/// Whose connection a transaction runs on, where its pool does not tell: it is asked inside of the transaction.
+async fn greet_transaction(inner: &DatabaseTransaction) -> Result<Option<Opened>, DbErr> {
+    let greeting = Statement::from_string(DbBackend::Postgres, probe::GREETING);
+    let Some(row) = inner.query_one_raw(greeting).await? else { return Ok(None) };
+    let texts: Vec<Option<String>> = (0..10).map(|index| row.try_get_by_index(index)).collect::<Result<_, _>>()?;
+    let mut columns = [None; 10];
+    columns.iter_mut().zip(&texts).for_each(|(column, text)| *column = text.as_deref());
+    Ok(Greeting::read(columns).ok().map(|greeting| Opened { at: clock::now(), greeting }))
 }
 
 impl RoutedTransaction {
     fn inner(&self) -> &DatabaseTransaction {
         self.inner.as_ref().expect("only commit and rollback take the transaction, and they consume it")
+    }
+
+    /// The same transaction, which refuses what is no query before it is sent.
+    pub(crate) fn refusing_writes(mut self) -> Self {
+        self.refuses_writes = true;
+        self
+    }
+
+    fn check(&self, sql: &str) -> Result<(), DbErr> {
+        if !self.refuses_writes {
+            return Ok(());
+        }
+        match self.connection.inner.watch.kinds.kind(sql) {
+            StatementKind::Primary(what) if !StatementKind::is_query(sql) => Err(error::read_only(what)),
+            _ => Ok(()),
+        }
     }
 
     /// A statement of the transaction is done; it may have shown any commit.
@@ -272,6 +316,7 @@ impl RoutedTransaction {
             connection: self.connection.clone(),
             place: self.place.clone(),
             nested: true,
+            refuses_writes: self.refuses_writes,
             given_out: AtomicBool::new(false),
         })
     }
@@ -321,18 +366,22 @@ impl ConnectionTrait for RoutedTransaction {
     }
 
     async fn execute_raw(&self, stmt: Statement) -> Result<ExecResult, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().execute_raw(stmt)).await
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        self.check(sql)?;
         self.on_server(self.inner().execute_unprepared(sql)).await
     }
 
     async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().query_one_raw(stmt)).await
     }
 
     async fn query_all_raw(&self, stmt: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().query_all_raw(stmt)).await
     }
 }
@@ -349,6 +398,7 @@ impl StreamTrait for RoutedTransaction {
         stmt: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
         Box::pin(async move {
+            self.check(&stmt.sql)?;
             let rows = self.inner().stream_raw(stmt).await?;
             Ok(RoutedTransactionStream { rows, transaction: self })
         })

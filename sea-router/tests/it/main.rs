@@ -10,8 +10,10 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
 mod failover;
+mod handles;
 mod input;
 mod monotonic;
+mod recipes;
 mod rules;
 mod transactions;
 
