@@ -35,7 +35,8 @@ async fn the_position_is_read_before_the_timeline() {
     let cluster = servers(2).await;
     gate(&cluster);
     let name = relay(cluster.replica(1));
-    let db = connect(&cluster.primary().url(), &[name.url()]).await;
+    let primary = relay(cluster.primary());
+    let db = connect(&primary.url(), &[name.url()]).await;
     // A connection that is open before the probe that counts.
     session_on(&db, REPLICA, &row(0)).await;
     caught_up(&cluster, &db, REPLICA).await;
@@ -45,6 +46,9 @@ async fn the_position_is_read_before_the_timeline() {
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     let token = session.token().await.positions().next().expect("resolved");
+    // The old primary does not get to say that it is behind: the replica would be quarantined.
+    let sample = primary.hold_question(PROBE);
+    held(&sample).await;
 
     let mut gate = PgConnection::connect(&cluster.replica(1).url()).await.expect("connected");
     let lock = if is_off() { "SELECT pg_advisory_lock(2)" } else { "SELECT pg_advisory_lock(1)" };
@@ -67,6 +71,7 @@ async fn the_position_is_read_before_the_timeline() {
 
     let read = session.number(Some(strict()), &row(1)).await;
     kept(read, session.last_served());
+    assert!(sample.has_arrived());
     assert!(observed.branch() > Some(token.branch) && observed.lsn < token.lsn, "{observed:?}");
 }
 
