@@ -15,6 +15,7 @@ mod handles;
 mod input;
 mod monotonic;
 mod recipes;
+mod rules;
 mod transactions;
 
 /// The adapter as scenarios see it.
