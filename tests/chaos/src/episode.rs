@@ -1,0 +1,164 @@
+//! One cluster's life: two processes at work while faults are injected.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use read_router_testkit::{Cluster, Error, Node};
+use tokio::sync::mpsc;
+
+use crate::{
+    clock,
+    faults::{self, Injector},
+    history::{Action, History, Operation, Outcome, Server, Value},
+    name::Name,
+    plan::{Gate, Plan, SCHEMA, Timing},
+    run::Failure,
+    worker::{Counters, FromWorker, Worker},
+    workload::Workload,
+};
+
+/// What is drawn for one episode.
+pub(crate) struct Episode {
+    pub(crate) length: Duration,
+    pub(crate) tasks: u32,
+    pub(crate) gate: Gate,
+    replicas: usize,
+    failovers: usize,
+    timing: Timing,
+    random: StdRng,
+}
+
+impl Episode {
+    pub(crate) fn draw(length: Duration, tasks: u32, gate: Gate, seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let replicas = random.random_range(2..=3);
+        let timing = Timing {
+            probe_interval_ms: [20, 100, 100][random.random_range(0..3)],
+            probe_timeout_ms: [300, 1000][random.random_range(0..2)],
+            strict_wait_ms: [10, 30, 100][random.random_range(0..3)],
+        };
+        let failovers = if random.random_bool(0.8) { random.random_range(1..replicas) } else { 0 };
+        Self { length, tasks, gate, replicas, failovers, timing, random }
+    }
+
+    fn plan(&mut self, name: &Name, cluster: &Cluster, process: u32) -> Plan {
+        Plan {
+            primary: name.url(),
+            replicas: cluster.replicas().iter().map(Node::url).collect(),
+            process,
+            seed: self.random.random(),
+            tasks: self.tasks,
+            gate: self.gate,
+            timing: self.timing,
+        }
+    }
+
+    /// Runs it. `progress` is told, now and then, how many strict reads were answered.
+    pub(crate) async fn run(
+        mut self,
+        program: &Path,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(History, Counters), Failure> {
+        let (replicas, durable) = (self.replicas, self.failovers > 0);
+        let cluster = blocking(move || start(replicas, durable)).await?;
+        let name = Arc::new(Name::to(cluster.primary()).await.map_err(Failure::run)?);
+        let (sender, mut leaving) = mpsc::unbounded_channel();
+        let plan = self.plan(&name, &cluster, 2);
+        let mut worker = Worker::start(program, plan).map_err(Failure::run)?;
+        let workload = Workload::start(self.plan(&name, &cluster, 1), sender).await.map_err(Failure::run)?;
+        while !matches!(worker.next().await.map_err(Failure::run)?, FromWorker::Ready) {}
+
+        let began = Instant::now();
+        let parts = u32::try_from(self.failovers + 1).unwrap_or(1);
+        let failovers = (1..parts).map(|part| began + self.length * part / parts).collect();
+        let injector = Injector::new(cluster.clone(), name, self.random.random(), failovers);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let faults = tokio::task::spawn_blocking(move || injector.run(&stopped));
+
+        let mut tick = tokio::time::interval(Duration::from_millis(250));
+        let mut theirs = 0;
+        while began.elapsed() < self.length && !faults.is_finished() {
+            tokio::select! {
+                message = worker.next() => match message.map_err(Failure::run)? {
+                    FromWorker::Token(token) => workload.arrived(token),
+                    FromWorker::StrictReads(reads) => theirs = reads,
+                    _ => {}
+                },
+                Some(token) = leaving.recv() => worker.hand_over(token).map_err(Failure::run)?,
+                _ = tick.tick() => progress(workload.strict_reads() + theirs),
+            }
+        }
+        stop.store(true, Relaxed);
+        let (faults, primary) = faults.await.map_err(Failure::run)?.map_err(Failure::run)?;
+        let (operations, counters) = finish(workload, worker).await?;
+        let mut history = History { operations, faults };
+        let end = blocking(move || last_look(faults::node(&cluster, primary))).await?;
+        history.operations.push(end);
+        Ok((history, counters))
+    }
+}
+
+/// Starts the servers. A cluster that will have failovers is durable: a commit waits for one standby.
+fn start(replicas: usize, durable: bool) -> Result<Arc<Cluster>, Error> {
+    let cluster = Cluster::builder().replicas(replicas).start()?;
+    if durable {
+        for index in 0..=replicas {
+            let node = faults::node(&cluster, index);
+            node.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")?;
+            node.sql("SELECT pg_reload_conf()")?;
+        }
+    }
+    cluster.primary().sql(SCHEMA)?;
+    cluster.wait_caught_up(Duration::from_secs(30))?;
+    Ok(Arc::new(cluster))
+}
+
+/// Ends both processes' work; returns what they did.
+async fn finish(workload: Workload, mut worker: Worker) -> Result<(Vec<Operation>, Counters), Failure> {
+    worker.stop().map_err(Failure::run)?;
+    let (mut operations, stats) = workload.finish().await.map_err(Failure::run)?;
+    let ours = Counters::from(&stats);
+    loop {
+        match worker.next().await.map_err(Failure::run)? {
+            FromWorker::Operations(mut theirs) => operations.append(&mut theirs),
+            FromWorker::Done(theirs) => return Ok((operations, ours + theirs)),
+            _ => {}
+        }
+    }
+}
+
+/// What the primary has in the end.
+fn last_look(primary: &Node) -> Result<Operation, Error> {
+    let started = clock::now();
+    let rows = primary.sql("SELECT id, version, tag FROM register")?;
+    let number = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    let value = |row: &Vec<Option<String>>| Value {
+        register: u16::try_from(number(&row[0])).unwrap_or(u16::MAX),
+        version: number(&row[1]),
+        tag: number(&row[2]),
+    };
+    Ok(Operation {
+        id: 1,
+        task: 0,
+        session: 0,
+        started,
+        ended: clock::now(),
+        action: Action::Final,
+        outcome: Outcome::Done,
+        values: rows.iter().map(value).collect(),
+        server: Some(Server { port: primary.port(), standby: false }),
+        reason: None,
+    })
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(Failure::run)?.map_err(Failure::run)
+}
