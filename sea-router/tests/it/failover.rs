@@ -1,18 +1,12 @@
 //! Promotions, moved names, strays, and servers that hang or break in mid-call.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use read_router::{Config, NodeId, PrimaryReason, ReadClass, Token};
 use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
+use read_router_testkit::Relay;
 use sea_orm::{AccessMode, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::Sea;
 
@@ -20,43 +14,13 @@ const SCHEMA: &str = "CREATE TABLE t (id bigint PRIMARY KEY, v bigint); INSERT I
 const COUNT: &str = "SELECT count(*) FROM t";
 const STRICT: ReadClass = ReadClass::MustSeeMyWrite;
 
-/// A name: new connections go to the port that it points to now, old ones stay where they are.
-struct Name {
-    port: u16,
-    target: Arc<AtomicU16>,
-}
-
-impl Name {
-    async fn pointing_to(target: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        let target = Arc::new(AtomicU16::new(target));
-        let now = target.clone();
-        tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let port = now.load(Relaxed);
-                tokio::spawn(async move {
-                    if let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await {
-                        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-                    }
-                });
-            }
-        });
-        Self { port, target }
-    }
-
-    fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
-    }
-}
-
 /// The name of the primary moves to a promoted standby while the old primary goes on answering: writes and strict reads
 /// follow it, and no session is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_moved_name_is_followed_though_the_old_primary_still_answers() {
     let Stage { cluster, db } = Stage::<Sea>::set(2, SCHEMA, Config::default(), &[]).await;
     drop(db);
-    let name = Name::pointing_to(cluster.primary().port()).await;
+    let name = Relay::to(cluster.primary()).expect("a free port");
     let db = Sea::connect(&name.url(), &[cluster.replica(1).url()], Config::default()).await.expect("up");
     // A pool of several connections, all to the old primary.
     let warm: Vec<_> = (1..=4)
@@ -75,7 +39,7 @@ async fn a_moved_name_is_followed_though_the_old_primary_still_answers() {
 
     fault(&cluster, |c| c.replica(0).promote()).await;
     fault(&cluster, |c| c.follow(1, c.replica(0))).await;
-    name.target.store(cluster.replica(0).port(), Relaxed);
+    name.point_to(cluster.replica(0));
 
     let mut id = 100;
     until("writes land on the new primary and are read from its follower", || {

@@ -129,7 +129,7 @@ impl Builder {
                 server: None,
                 conf: self.conf(port, (index > 0).then(|| (name.clone(), ports[0]))),
                 upstream: (index > 0).then_some(0),
-                frozen_links: Vec::new(),
+                frozen: Vec::new(),
             };
             let data = folder.join(&name);
             Node::new(name, self.database.clone(), data, binaries.clone(), state)
@@ -138,7 +138,7 @@ impl Builder {
     }
 
     fn conf(&self, port: u16, upstream: Option<(String, u16)>) -> Conf {
-        Conf { port, settings: self.settings.clone(), upstream, apply_delay: Duration::ZERO }
+        Conf { port, settings: self.settings.clone(), own: Vec::new(), upstream, apply_delay: Duration::ZERO }
     }
 
     fn finish(&self, cluster: &Cluster) -> Result<(), Error> {

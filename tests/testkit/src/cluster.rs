@@ -5,6 +5,7 @@ use tempfile::TempDir;
 
 use crate::{
     Builder, Error, Node,
+    freeze::Frozen,
     lsn::{self, Lsn},
     wait,
     watchdog::Watchdog,
@@ -105,7 +106,7 @@ impl Cluster {
     /// If there is no replica of that index.
     pub fn freeze_link(&self, index: usize) -> Result<(), Error> {
         let upstream = self.upstream_of(index + 1).ok_or_else(|| self.no_link(index))?;
-        upstream.freeze_link(self.replica(index).name())
+        upstream.freeze_one(Frozen::Sender(self.replica(index).name().to_owned()))
     }
 
     /// Lets a frozen link go on. Does nothing if it is not frozen.
@@ -116,9 +117,9 @@ impl Cluster {
     /// # Panics
     /// If there is no replica of that index.
     pub fn thaw_link(&self, index: usize) -> Result<(), Error> {
-        let name = self.replica(index).name();
+        let sender = Frozen::Sender(self.replica(index).name().to_owned());
         // Wherever it was frozen: the replica may follow another node by now.
-        self.nodes.iter().try_for_each(|node| node.thaw_link(name))
+        self.nodes.iter().try_for_each(|node| node.thaw_one(&sender))
     }
 
     /// Has a replica follow another node of this cluster, as after a promotion.

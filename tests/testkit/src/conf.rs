@@ -40,6 +40,8 @@ pub(crate) struct Conf {
     pub(crate) port: u16,
     /// What the builder was told.
     pub(crate) settings: Vec<(String, String)>,
+    /// What this node alone was told.
+    pub(crate) own: Vec<(String, String)>,
     /// Name of this node and port of the one it replicates from.
     pub(crate) upstream: Option<(String, u16)>,
     pub(crate) apply_delay: Duration,
@@ -63,7 +65,7 @@ impl Conf {
 
     fn text(&self) -> String {
         let common = SETTINGS.iter().map(|&(name, value)| line(name, value));
-        let asked = self.settings.iter().map(|(name, value)| line(name, value));
+        let asked = self.settings.iter().chain(&self.own).map(|(name, value)| line(name, value));
         let mut text: String = common.chain(asked).collect();
         text += &line("port", &self.port.to_string());
         if let Some((name, port)) = &self.upstream {
@@ -90,11 +92,13 @@ mod tests {
         let conf = Conf {
             port: 5432,
             settings: vec![("jit".into(), "on".into()), ("search_path".into(), "'a'".into())],
+            own: vec![("jit".into(), "off".into())],
             upstream: Some(("replica0".into(), 5433)),
             apply_delay: Duration::from_millis(200),
         };
         let text = conf.text();
-        assert!(text.find("jit = 'off'").unwrap() < text.find("jit = 'on'").unwrap());
+        let jit: Vec<_> = text.lines().filter(|line| line.starts_with("jit")).collect();
+        assert_eq!(jit, ["jit = 'off'", "jit = 'on'", "jit = 'off'"]);
         for line in [
             "search_path = '''a'''",
             "port = '5432'",

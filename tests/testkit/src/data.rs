@@ -99,7 +99,7 @@ fn run(command: &mut Command, input: &str, hint: &str) -> Result<(), Error> {
 }
 
 /// The commonplace recursion: `std` has none, and `cp -a` cannot give the files to another user.
-fn copy(account: &Account, from: &Path, to: &Path) -> Result<(), Error> {
+pub(crate) fn copy(account: &Account, from: &Path, to: &Path) -> Result<(), Error> {
     let failed = || Error::io(format!("cannot copy {}", from.display()));
     fs::create_dir(to).map_err(failed())?;
     for entry in fs::read_dir(from).map_err(failed())? {

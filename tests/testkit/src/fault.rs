@@ -69,9 +69,10 @@ impl Node {
         // At least the witness is there.
         let rows = own.query(&clients).map_err(|failure| self.sql_error(failure))?;
         process::signal(pid(&rows).unwrap_or_default(), Signal::KILL)?;
-        // The postmaster would wait five seconds for a frozen walsender. Its link ends in any case.
-        for (_, sender) in std::mem::take(&mut self.lock().frozen_links) {
-            process::signal(sender, Signal::CONT)?;
+        // The postmaster would wait five seconds for a frozen process. All of them end in any case; the WAL writer must not
+        // come to write before.
+        for (_, frozen) in std::mem::take(&mut self.lock().frozen) {
+            process::signal(frozen, Signal::KILL)?;
         }
         if !(witness.closed_within(PATIENCE) && own.closed_within(PATIENCE)) {
             return Err(Error::Timeout {
@@ -96,39 +97,6 @@ impl Node {
         Ok(())
     }
 
-    /// Freezes the walsender that feeds the standby `name`.
-    pub(crate) fn freeze_link(&self, name: &str) -> Result<(), Error> {
-        let sender = format!("SELECT pid FROM pg_stat_replication WHERE application_name = '{name}'");
-        // A standby that was just started may not have connected yet.
-        let pid = wait::until(PATIENCE, || Ok(pid(&self.query(DEFAULT_DATABASE, &sender)?)))?.ok_or_else(|| {
-            Error::Timeout {
-                what: format!("walsender for {name} on {}", self.name()),
-                limit: PATIENCE,
-                found: "none: is the standby running, and does it follow this node?".into(),
-            }
-        })?;
-        process::freeze(pid)?;
-        self.lock().frozen_links.push((name.to_owned(), pid));
-        Ok(())
-    }
-
-    /// Lets every frozen walsender for `name` go on.
-    pub(crate) fn thaw_link(&self, name: &str) -> Result<(), Error> {
-        let mut state = self.lock();
-        let family = match state.running()? {
-            Some(server) => server.family()?,
-            None => Vec::new(),
-        };
-        for (standby, pid) in std::mem::take(&mut state.frozen_links) {
-            if standby != name {
-                state.frozen_links.push((standby, pid));
-            } else if family.contains(&pid) && !self.is_frozen() {
-                process::signal(pid, Signal::CONT)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Waits until a query that gives one boolean says true.
     pub(crate) fn wait_for(&self, what: &str, query: &str) -> Result<(), Error> {
         let done = wait::until(PATIENCE, || {
@@ -143,6 +111,6 @@ impl Node {
     }
 }
 
-fn pid(rows: &[Vec<Option<String>>]) -> Option<Pid> {
+pub(crate) fn pid(rows: &[Vec<Option<String>>]) -> Option<Pid> {
     rows.first()?.first()?.as_deref()?.parse().ok()
 }

@@ -38,6 +38,13 @@
 //!
 //! `READ_ROUTER_PG_SKIP_INSTALLED=1` passes over the second: every machine then tests with the fetched version.
 //!
+//! # Moments held open
+//!
+//! What happens between two events is made certain, not left to luck: a [`Relay`] in front of a node keeps a query's bytes, or
+//! its answer's, until something else is done; [`Node::freeze_receiver`] keeps a synchronous standby from acknowledging;
+//! [`Node::freeze_wal_writer`] and then [`Node::kill_backend`] lose asynchronous commits; [`Node::crash_back_to`] loses
+//! what a disk had promised to keep.
+//!
 //! # What servers are like
 //!
 //! They listen on 127.0.0.1 only, let everybody in as the superuser `postgres`, and are tuned for a short life: no
@@ -60,15 +67,23 @@ mod data;
 mod error;
 mod fault;
 mod fetch;
+mod freeze;
 mod lsn;
 mod node;
 mod port;
 mod process;
+mod relay;
 mod server;
 mod sql;
 mod wait;
 mod watchdog;
 
-pub use self::{builder::Builder, cluster::Cluster, error::Error, node::Node};
+pub use self::{
+    builder::Builder,
+    cluster::Cluster,
+    error::Error,
+    node::{Disk, Node},
+    relay::{Hold, Relay},
+};
 
 use self::binaries::Binaries;

@@ -10,11 +10,13 @@ use std::{
 };
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::{
     Binaries, Error,
     conf::Conf,
     data::{self, DEFAULT_DATABASE},
+    freeze::Frozen,
     process::Pid,
     server::Server,
     sql::{Connection, Failure, Rows},
@@ -35,6 +37,12 @@ pub struct Node {
     state: Mutex<State>,
 }
 
+/// What a node's disk held at one moment; made by [`Node::disk`].
+#[derive(Debug)]
+pub struct Disk {
+    copy: TempDir,
+}
+
 /// What changes while a node lives.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -42,8 +50,8 @@ pub(crate) struct State {
     pub(crate) conf: Conf,
     /// Index of the node it replicates from.
     pub(crate) upstream: Option<usize>,
-    /// Walsenders that are frozen, by the standby they feed.
-    pub(crate) frozen_links: Vec<(String, Pid)>,
+    /// Processes that are frozen on their own.
+    pub(crate) frozen: Vec<(Frozen, Pid)>,
 }
 
 impl Node {
@@ -76,6 +84,10 @@ impl Node {
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{}", self.port, self.database)
+    }
+
+    pub(crate) fn database(&self) -> &str {
+        &self.database
     }
 
     /// Runs one or more statements in a new session; returns the rows of the last one that has any, as text.
@@ -151,9 +163,64 @@ impl Node {
             data::remove_leftovers(&self.data);
         }
         state.server = None;
-        state.frozen_links.clear();
+        state.frozen.clear();
         self.frozen.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// What the server's disk holds now: a crash may [go back](Self::crash_back_to) to it.
+    ///
+    /// The server stands still while it is copied.
+    ///
+    /// # Errors
+    /// [`Error::State`] if the server does not run, [`Error::Io`] if there is no room.
+    pub fn disk(&self) -> Result<Disk, Error> {
+        let copy = tempfile::Builder::new().prefix("disk-").tempdir_in(self.data.parent().unwrap_or(&self.data));
+        let copy = copy.map_err(Error::io("cannot make a folder for a copy"))?;
+        self.freeze()?;
+        let copied = data::copy(&self.binaries.account, &self.data, &copy.path().join("data"));
+        self.thaw()?;
+        copied.map(|()| Disk { copy })
+    }
+
+    /// A crash of the whole host whose disk had not kept what it had acknowledged since `disk` was taken: `fsync = off`, a
+    /// cache without a battery, a virtual machine restored to an older picture.
+    ///
+    /// [`crash`](Self::crash), and the folder as it was then; [`start`](Self::start) follows. A standby may have what is
+    /// gone here, and the same positions will be used again.
+    ///
+    /// # Errors
+    /// If the processes cannot be killed or the files not be copied.
+    pub fn crash_back_to(&self, disk: &Disk) -> Result<(), Error> {
+        self.crash()?;
+        let failed = || Error::io(format!("cannot restore {}", self.data.display()));
+        fs::remove_dir_all(&self.data).map_err(failed())?;
+        data::copy(&self.binaries.account, &disk.copy.path().join("data"), &self.data)?;
+        // The lock of the server that was copied while it ran; its segment went with the crash.
+        let _ = fs::remove_file(self.data.join("postmaster.pid"));
+        Ok(())
+    }
+
+    /// Changes a setting of this node alone, in effect when this returns; a node that does not run takes it at its start.
+    ///
+    /// With `synchronous_standby_names` and the [names](Self::name) of standbys, those become synchronous ones. That one
+    /// takes effect with the checkpointer, a moment later.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] if the server does not read its settings.
+    pub fn set(&self, name: &str, value: &str) -> Result<(), Error> {
+        const LOADED: &str = "SELECT pg_conf_load_time()::text";
+        let before = if self.is_running()? { self.query(DEFAULT_DATABASE, LOADED)? } else { Vec::new() };
+        let running = self.configure(|state| {
+            state.conf.own.retain(|(known, _)| known != name);
+            state.conf.own.push((name.to_owned(), value.to_owned()));
+        })?;
+        let is_read = || Ok((!running || self.query(DEFAULT_DATABASE, LOADED)? != before).then_some(()));
+        wait::until(PATIENCE, is_read)?.ok_or_else(|| Error::Timeout {
+            what: format!("change of {name} on {}", self.name),
+            limit: PATIENCE,
+            found: format!("the settings of before; the end of its log:\n{}", self.log_tail(10)),
+        })
     }
 
     /// [`stop`](Self::stop) and [`start`](Self::start).
@@ -180,15 +247,15 @@ impl Node {
         server.freeze()
     }
 
-    /// Lets a frozen server go on. Links that were frozen on their own stay so.
+    /// Lets a frozen server go on. Processes that were frozen on their own stay so.
     ///
     /// # Errors
     /// If the processes cannot be found or signalled.
     pub fn thaw(&self) -> Result<(), Error> {
         let mut state = self.lock();
-        let links: Vec<Pid> = state.frozen_links.iter().map(|&(_, pid)| pid).collect();
+        let alone: Vec<Pid> = state.frozen.iter().map(|&(_, pid)| pid).collect();
         if let Some(server) = state.running()? {
-            server.thaw(&links)?;
+            server.thaw(&alone)?;
         }
         self.frozen.store(false, Ordering::SeqCst);
         Ok(())
@@ -286,7 +353,7 @@ impl Node {
     }
 
     pub(crate) fn thaw_all(&self, state: &mut State) -> Result<(), Error> {
-        state.frozen_links.clear();
+        state.frozen.clear();
         if let Some(server) = state.running()? {
             server.thaw(&[])?;
         }
