@@ -55,7 +55,10 @@ mod tests {
         let internal = |text: &str| DbErr::Query(RuntimeErr::Internal(text.into()));
         for (error, name) in [
             (DbErr::ConnectionAcquire(ConnAcquireErr::Timeout), "no_connection"),
-            (DbErr::Query(RuntimeErr::SqlxError(SqlxError::Io(std::io::ErrorKind::BrokenPipe.into()).into())), "connection_lost"),
+            (
+                DbErr::Query(RuntimeErr::SqlxError(SqlxError::Io(std::io::ErrorKind::BrokenPipe.into()).into())),
+                "connection_lost",
+            ),
             (internal("no replica can serve this read (behind): and so on"), "refused_behind"),
             (internal("a read on a replica was given up: time limit"), "given_up"),
             (internal("something else"), "other"),

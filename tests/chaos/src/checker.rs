@@ -169,13 +169,7 @@ pub fn check(history: &History, promise: Promise) -> Verdict {
     verdict
 }
 
-fn check_bound(
-    read: &Operation,
-    bound: u64,
-    acknowledged: &Acknowledged,
-    history: &History,
-    verdict: &mut Verdict,
-) {
+fn check_bound(read: &Operation, bound: u64, acknowledged: &Acknowledged, history: &History, verdict: &mut Verdict) {
     let at = read.started.saturating_sub(bound);
     let known = knowable(history, at);
     for value in &read.values {

@@ -10,14 +10,13 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use read_router_testkit::{Cluster, Error, Node};
+use read_router_testkit::{Cluster, Error, Node, Relay};
 use tokio::sync::mpsc;
 
 use crate::{
     clock,
     faults::{self, Injector},
     history::{Action, History, Operation, Outcome, Server, Value},
-    name::Name,
     plan::{Gate, Plan, SCHEMA, Timing},
     run::Failure,
     worker::{Counters, FromWorker, Worker},
@@ -48,7 +47,7 @@ impl Episode {
         Self { length, tasks, gate, replicas, failovers, timing, random }
     }
 
-    fn plan(&mut self, name: &Name, cluster: &Cluster, process: u32) -> Plan {
+    fn plan(&mut self, name: &Relay, cluster: &Cluster, process: u32) -> Plan {
         Plan {
             primary: name.url(),
             replicas: cluster.replicas().iter().map(Node::url).collect(),
@@ -68,7 +67,7 @@ impl Episode {
     ) -> Result<(History, Counters), Failure> {
         let (replicas, durable) = (self.replicas, self.failovers > 0);
         let cluster = blocking(move || start(replicas, durable)).await?;
-        let name = Arc::new(Name::to(cluster.primary()).await.map_err(Failure::run)?);
+        let name = Arc::new(Relay::to(cluster.primary()).map_err(Failure::run)?);
         let (sender, mut leaving) = mpsc::unbounded_channel();
         let plan = self.plan(&name, &cluster, 2);
         let mut worker = Worker::start(program, plan).map_err(Failure::run)?;
@@ -111,9 +110,7 @@ fn start(replicas: usize, durable: bool) -> Result<Arc<Cluster>, Error> {
     let cluster = Cluster::builder().replicas(replicas).start()?;
     if durable {
         for index in 0..=replicas {
-            let node = faults::node(&cluster, index);
-            node.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")?;
-            node.sql("SELECT pg_reload_conf()")?;
+            faults::node(&cluster, index).set("synchronous_standby_names", "ANY 1 (*)")?;
         }
     }
     cluster.primary().sql(SCHEMA)?;

@@ -10,9 +10,9 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
-use read_router_testkit::{Cluster, Error, Node};
+use read_router_testkit::{Cluster, Error, Node, Relay};
 
-use crate::{clock, history::Fault, name::Name};
+use crate::{clock, history::Fault};
 
 mod failover;
 
@@ -22,6 +22,7 @@ enum Kind {
     PauseReplay,
     ApplyDelay,
     FreezeLink,
+    FreezeReceiver,
     FreezeStandby,
     CrashStandby,
     RestartStandby,
@@ -31,14 +32,17 @@ enum Kind {
     CrashPrimary,
     KillPrimaryBackend,
     CutPrimary,
+    /// Every connection through the primary's name, at once.
+    CutName,
 }
 
 impl Kind {
     /// How many of each are in a deck: what costs the run little comes more often.
-    const DECK: [(Self, usize); 12] = [
+    const DECK: [(Self, usize); 14] = [
         (Self::PauseReplay, 4),
         (Self::ApplyDelay, 4),
-        (Self::FreezeLink, 3),
+        (Self::FreezeLink, 2),
+        (Self::FreezeReceiver, 2),
         (Self::FreezeStandby, 2),
         (Self::CrashStandby, 2),
         (Self::RestartStandby, 1),
@@ -47,7 +51,8 @@ impl Kind {
         (Self::FreezePrimary, 1),
         (Self::CrashPrimary, 1),
         (Self::KillPrimaryBackend, 1),
-        (Self::CutPrimary, 2),
+        (Self::CutPrimary, 1),
+        (Self::CutName, 1),
     ];
 
     const fn as_str(self) -> &'static str {
@@ -55,6 +60,7 @@ impl Kind {
             Self::PauseReplay => "pause_replay",
             Self::ApplyDelay => "apply_delay",
             Self::FreezeLink => "freeze_link",
+            Self::FreezeReceiver => "freeze_receiver",
             Self::FreezeStandby => "freeze_standby",
             Self::CrashStandby => "crash_standby",
             Self::RestartStandby => "restart_standby",
@@ -64,16 +70,20 @@ impl Kind {
             Self::CrashPrimary => "crash_primary",
             Self::KillPrimaryBackend => "kill_primary_backend",
             Self::CutPrimary => "cut_primary",
+            Self::CutName => "cut_name",
         }
     }
 
     const fn is_of_primary(self) -> bool {
-        matches!(self, Self::FreezePrimary | Self::CrashPrimary | Self::KillPrimaryBackend | Self::CutPrimary)
+        matches!(
+            self,
+            Self::FreezePrimary | Self::CrashPrimary | Self::KillPrimaryBackend | Self::CutPrimary | Self::CutName
+        )
     }
 
     /// Whether two servers must talk for it to be done.
     const fn needs_primary(self) -> bool {
-        matches!(self, Self::FreezeLink)
+        matches!(self, Self::FreezeLink | Self::FreezeReceiver)
     }
 }
 
@@ -89,7 +99,7 @@ struct Active {
 /// Does faults to one cluster.
 pub(crate) struct Injector {
     cluster: Arc<Cluster>,
-    name: Arc<Name>,
+    name: Arc<Relay>,
     random: StdRng,
     deck: Vec<Kind>,
     active: Vec<Active>,
@@ -103,7 +113,7 @@ pub(crate) struct Injector {
 }
 
 impl Injector {
-    pub(crate) fn new(cluster: Arc<Cluster>, name: Arc<Name>, seed: u64, failovers: Vec<Instant>) -> Self {
+    pub(crate) fn new(cluster: Arc<Cluster>, name: Arc<Relay>, seed: u64, failovers: Vec<Instant>) -> Self {
         let standbys = (1..=cluster.replicas().len()).collect();
         Self {
             cluster,
@@ -167,13 +177,12 @@ impl Injector {
 
     fn length(&mut self, kind: Kind) -> Duration {
         let range = match kind {
-            Kind::KillStandbyBackend | Kind::CutStandby | Kind::KillPrimaryBackend | Kind::CutPrimary => 0..1,
             // Now and then longer than a probe may take.
             Kind::FreezeStandby if self.random.random_bool(0.3) => 1100..1500,
             Kind::FreezeStandby | Kind::FreezePrimary => 30..400,
             Kind::CrashStandby | Kind::CrashPrimary => 0..300,
-            Kind::RestartStandby => 0..1,
-            _ => 50..800,
+            Kind::PauseReplay | Kind::ApplyDelay | Kind::FreezeLink | Kind::FreezeReceiver => 50..800,
+            _ => 0..1,
         };
         Duration::from_millis(self.random.random_range(range))
     }
@@ -185,18 +194,24 @@ impl Injector {
             Kind::PauseReplay => node.pause_replay(),
             Kind::ApplyDelay => node.set_apply_delay(delay),
             Kind::FreezeLink => self.cluster.freeze_link(index - 1),
+            Kind::FreezeReceiver => node.freeze_receiver(),
             Kind::FreezeStandby | Kind::FreezePrimary => node.freeze(),
             Kind::CrashStandby | Kind::CrashPrimary => node.crash(),
             Kind::RestartStandby => node.restart(),
             Kind::KillStandbyBackend | Kind::KillPrimaryBackend => node.kill_backend(),
             Kind::CutStandby | Kind::CutPrimary => cut(node),
+            Kind::CutName => {
+                self.name.cut();
+                Ok(())
+            }
         }
     }
 
     /// Heals what is due, or everything.
     fn heal(&mut self, due: Option<Instant>) -> Result<(), Error> {
-        let (over, active) =
-            std::mem::take(&mut self.active).into_iter().partition(|active| due.is_none_or(|due| active.heal_at <= due));
+        let (over, active) = std::mem::take(&mut self.active)
+            .into_iter()
+            .partition(|active| due.is_none_or(|due| active.heal_at <= due));
         self.active = active;
         let over: Vec<Active> = over;
         for active in over {
@@ -205,6 +220,7 @@ impl Injector {
                 Kind::PauseReplay => node.resume_replay()?,
                 Kind::ApplyDelay => node.set_apply_delay(Duration::ZERO)?,
                 Kind::FreezeLink => self.cluster.thaw_link(active.node - 1)?,
+                Kind::FreezeReceiver => node.thaw_receiver()?,
                 Kind::FreezeStandby | Kind::FreezePrimary => node.thaw()?,
                 _ => node.start()?,
             }

@@ -11,7 +11,6 @@ mod cause;
 mod episode;
 mod excerpt;
 mod faults;
-mod name;
 mod plan;
 mod report;
 mod run;

@@ -10,12 +10,7 @@ use std::{
 
 use clap::{Parser, Subcommand, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use read_router_chaos::{
-    Failure, Gate, Report, Settings,
-    checker::Promise,
-    history::History,
-    judge, run, work,
-};
+use read_router_chaos::{Failure, Gate, Report, Settings, checker::Promise, history::History, judge, run, work};
 
 /// Breaks real servers while sessions in two processes read and write, and judges what they saw.
 ///

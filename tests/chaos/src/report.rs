@@ -149,7 +149,11 @@ fn count(counts: &mut BTreeMap<String, u64>, key: &str) {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} operations in {:.0} s, {} episodes, seed {}", self.operations, self.seconds, self.episodes, self.seed)?;
+        writeln!(
+            f,
+            "{} operations in {:.0} s, {} episodes, seed {}",
+            self.operations, self.seconds, self.episodes, self.seed
+        )?;
         writeln!(f, "{} strict reads, {:.1}% of them on replicas", self.strict_reads, self.replica_share * 100.0)?;
         writeln!(f, "\n{:<20}{:>12}{:>12}", "reads", "on replicas", "on primary")?;
         for (class, (standbys, primaries)) in &self.reads {

@@ -20,29 +20,34 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
     for operation in &history.operations {
         if operation.outcome == Outcome::Done && matches!(operation.action, Action::Read(_) | Action::Final) {
             for value in &operation.values {
-                check_origin(operation, value, &writes, verdict);
-                known.check(operation, value, verdict);
+                match origin(operation, value, &writes) {
+                    Ok(()) => known.check(operation, value, verdict),
+                    Err((kind, write)) => {
+                        let because = Mark { version: value.version, operation: write };
+                        verdict.add(kind, operation, value.register, value.version, because);
+                    }
+                }
             }
         }
     }
 }
 
-fn check_origin(read: &Operation, value: &Value, writes: &HashMap<u64, &Operation>, verdict: &mut Verdict) {
+/// Whether the value can be what its write left; else why not, and the write if there is one.
+fn origin(read: &Operation, value: &Value, writes: &HashMap<u64, &Operation>) -> Result<(), (Kind, u64)> {
     if value.version == 0 && value.tag == 0 {
-        return;
+        return Ok(());
     }
-    let written = writes.get(&value.tag).filter(
-        |write| matches!(&write.action, Action::Write(registers) if registers.contains(&value.register)),
-    );
-    let kind = match written {
-        None => Kind::Invented,
-        Some(_) if value.version == 0 => Kind::Invented,
-        Some(write) if write.started > read.ended => Kind::FromTheFuture,
-        Some(write) if write.outcome == Outcome::RolledBack => Kind::RolledBack,
-        Some(_) => return,
-    };
-    let because = Mark { version: value.version, operation: written.map_or(0, |write| write.id) };
-    verdict.add(kind, read, value.register, value.version, because);
+    let write = writes.get(&value.tag).ok_or((Kind::Invented, 0))?;
+    let is_its = matches!(&write.action, Action::Write(registers) if registers.contains(&value.register));
+    if !is_its || value.version == 0 {
+        Err((Kind::Invented, write.id))
+    } else if write.started > read.ended {
+        Err((Kind::FromTheFuture, write.id))
+    } else if write.outcome == Outcome::RolledBack {
+        Err((Kind::RolledBack, write.id))
+    } else {
+        Ok(())
+    }
 }
 
 /// Which write made which version, as far as anyone has seen.

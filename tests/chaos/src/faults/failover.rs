@@ -20,7 +20,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 impl Injector {
     pub(super) fn failover(&mut self) -> Result<(), Error> {
-        if self.random.random_bool(0.5) { self.failover_of_a_dead_primary() } else { self.failover_beside_the_old_one() }
+        if self.random.random_bool(0.5) {
+            self.failover_of_a_dead_primary()
+        } else {
+            self.failover_beside_the_old_one()
+        }
     }
 
     fn failover_of_a_dead_primary(&mut self) -> Result<(), Error> {

@@ -2,7 +2,8 @@
 
 use futures_util::StreamExt;
 use sea_orm::{
-    AccessMode, ConnectionTrait, DbBackend, DbErr, IsolationLevel, QueryResult, Statement, StreamTrait, TransactionTrait,
+    AccessMode, ConnectionTrait, DbBackend, DbErr, IsolationLevel, QueryResult, Statement, StreamTrait,
+    TransactionTrait,
 };
 use sea_router::RoutingConnection;
 
@@ -99,8 +100,7 @@ pub(crate) async fn write(
     register: u16,
     tag: u64,
 ) -> Result<(Value, Option<Server>), DbErr> {
-    let sql =
-        "UPDATE register SET version = version + 1, tag = $2 WHERE id = $1 RETURNING version, inet_server_port()";
+    let sql = "UPDATE register SET version = version + 1, tag = $2 WHERE id = $1 RETURNING version, inet_server_port()";
     let tag_stored = i64::try_from(tag).unwrap_or(i64::MAX);
     let values = [sea_orm::Value::from(i32::from(register)), sea_orm::Value::from(tag_stored)];
     let row = on.query_one_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await?;
