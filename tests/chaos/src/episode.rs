@@ -16,12 +16,20 @@ use tokio::sync::mpsc;
 use crate::{
     clock,
     faults::{self, Injector},
-    history::{Action, History, Operation, Outcome, Server, Value},
+    history::{self, Action, History, Operation, Server, Value},
     plan::{Gate, Plan, SCHEMA, Timing},
     run::Failure,
     worker::{Counters, FromWorker, Worker},
     workload::Workload,
 };
+
+/// What came of an episode.
+pub(crate) struct Outcome {
+    pub(crate) history: History,
+    pub(crate) counters: Counters,
+    /// What each process's router says of itself in the end.
+    pub(crate) stats: [String; 2],
+}
 
 /// What is drawn for one episode.
 pub(crate) struct Episode {
@@ -37,7 +45,7 @@ pub(crate) struct Episode {
 impl Episode {
     pub(crate) fn draw(length: Duration, tasks: u32, gate: Gate, seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let replicas = random.random_range(2..=3);
+        let replicas = if random.random_bool(0.75) { 3 } else { 2 };
         let timing = Timing {
             probe_interval_ms: [20, 100, 100][random.random_range(0..3)],
             probe_timeout_ms: [300, 1000][random.random_range(0..2)],
@@ -60,11 +68,7 @@ impl Episode {
     }
 
     /// Runs it. `progress` is told, now and then, how many strict reads were answered.
-    pub(crate) async fn run(
-        mut self,
-        program: &Path,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(History, Counters), Failure> {
+    pub(crate) async fn run(mut self, program: &Path, mut progress: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let (replicas, durable) = (self.replicas, self.failovers > 0);
         let cluster = blocking(move || start(replicas, durable)).await?;
         let name = Arc::new(Relay::to(cluster.primary()).map_err(Failure::run)?);
@@ -75,8 +79,9 @@ impl Episode {
         while !matches!(worker.next().await.map_err(Failure::run)?, FromWorker::Ready) {}
 
         let began = Instant::now();
-        let parts = u32::try_from(self.failovers + 1).unwrap_or(1);
-        let failovers = (1..parts).map(|part| began + self.length * part / parts).collect();
+        // Late: afterwards there is a replica less.
+        let places = [[6, 10], [5, 8]][usize::from(self.failovers > 1)];
+        let failovers = places.iter().take(self.failovers).map(|place| began + self.length * *place / 10).collect();
         let injector = Injector::new(cluster.clone(), name, self.random.random(), failovers);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -97,11 +102,11 @@ impl Episode {
         }
         stop.store(true, Relaxed);
         let (faults, primary) = faults.await.map_err(Failure::run)?.map_err(Failure::run)?;
-        let (operations, counters) = finish(workload, worker).await?;
-        let mut history = History { operations, faults };
+        let mut outcome = finish(workload, worker).await?;
+        outcome.history.faults = faults;
         let end = blocking(move || last_look(faults::node(&cluster, primary))).await?;
-        history.operations.push(end);
-        Ok((history, counters))
+        outcome.history.operations.push(end);
+        Ok(outcome)
     }
 }
 
@@ -119,14 +124,19 @@ fn start(replicas: usize, durable: bool) -> Result<Arc<Cluster>, Error> {
 }
 
 /// Ends both processes' work; returns what they did.
-async fn finish(workload: Workload, mut worker: Worker) -> Result<(Vec<Operation>, Counters), Failure> {
+async fn finish(workload: Workload, mut worker: Worker) -> Result<Outcome, Failure> {
     worker.stop().map_err(Failure::run)?;
     let (mut operations, stats) = workload.finish().await.map_err(Failure::run)?;
-    let ours = Counters::from(&stats);
     loop {
         match worker.next().await.map_err(Failure::run)? {
             FromWorker::Operations(mut theirs) => operations.append(&mut theirs),
-            FromWorker::Done(theirs) => return Ok((operations, ours + theirs)),
+            FromWorker::Done(theirs, text) => {
+                return Ok(Outcome {
+                    history: History { operations, faults: Vec::new() },
+                    counters: Counters::from(&stats) + theirs,
+                    stats: [format!("{stats:?}"), text],
+                });
+            }
             _ => {}
         }
     }
@@ -149,7 +159,7 @@ fn last_look(primary: &Node) -> Result<Operation, Error> {
         started,
         ended: clock::now(),
         action: Action::Final,
-        outcome: Outcome::Done,
+        outcome: history::Outcome::Done,
         values: rows.iter().map(value).collect(),
         server: Some(Server { port: primary.port(), standby: false }),
         reason: None,

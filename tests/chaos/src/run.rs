@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     checker::{Promise, check},
-    episode::Episode,
+    episode::{Episode, Outcome},
     excerpt::excerpt,
     history::History,
     plan::Gate,
@@ -96,12 +96,16 @@ pub async fn run(
             let elapsed = elapsed + began.elapsed().min(length);
             progress(Progress { elapsed, strict_reads: before + reads, episode: number });
         };
-        let (history, counters) = episode.run(&settings.program, shown).await?;
+        let Outcome { history, counters, stats } = episode.run(&settings.program, shown).await?;
         elapsed += length;
         if let Some(keep) = &mut keep {
             history.write(number, keep).map_err(Failure::run)?;
         }
+        let broken = report.broken();
         judge(&history, settings.promise, &mut report, &mut tell);
+        if report.broken() > broken {
+            stats.iter().for_each(|stats| tell(stats));
+        }
         report.add_counters(counters);
         report.seconds = elapsed.as_secs_f64();
     }

@@ -35,7 +35,7 @@ pub(crate) enum FromWorker {
     Token(HandOver),
     StrictReads(u64),
     Operations(Vec<Operation>),
-    Done(Counters),
+    Done(Counters, String),
     Failed(String),
 }
 
@@ -104,7 +104,7 @@ async fn obey(mut orders: mpsc::UnboundedReceiver<ToWorker>) -> Result<(), Strin
     for chunk in operations.chunks(1000) {
         say(&FromWorker::Operations(chunk.to_vec()))?;
     }
-    say(&FromWorker::Done(Counters::from(&stats)))
+    say(&FromWorker::Done(Counters::from(&stats), format!("{stats:?}")))
 }
 
 fn say(message: &FromWorker) -> io::Result<()> {

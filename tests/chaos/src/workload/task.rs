@@ -56,7 +56,12 @@ impl Task {
                 self.renew();
             }
             self.left -= 1;
+            let done = self.log.len();
             self.step().await;
+            // Who finds a server gone does not ask again at once: that would keep the machine busy with errors.
+            if self.log[done..].iter().any(|operation| matches!(operation.outcome, Outcome::Failed(_))) {
+                tokio::time::sleep(Duration::from_millis(self.random.random_range(1..20))).await;
+            }
         }
         self.log
     }
