@@ -26,6 +26,10 @@
 //!   ([`Kind::FromTheFuture`]) and was not rolled back ([`Kind::RolledBack`]); a version has one writer and a write one
 //!   version ([`Kind::TwoHistories`]).
 //! - **The end** has all that was acknowledged ([`Kind::Lost`]).
+//! - **A loss is told.** Where an old primary died with commits that no standby had, they bind nobody once the promotion
+//!   has begun; but no strict read of a session that had one of them is answered before the session was told
+//!   ([`Kind::LostSilently`]). Judged are sessions of one task, up to the first call that may have told it in a way that
+//!   a record of calls does not show: a write, a read of another class on a primary, a failure, a cancelled call.
 //!
 //! # What is excused
 //!
@@ -37,7 +41,8 @@
 //!
 //! # What is not judged
 //!
-//! Calls that failed or were cancelled show nothing; whether their writes happened is open. Reads without a class, and
+//! Calls that failed or were cancelled show nothing; whether their writes happened is open. Sessions that were resumed
+//! from the token of one that had a lost commit are not asked whether they were told. Reads without a class, and
 //! `on_primary()`, are only held to the third rule. How registers that one statement reads, or one transaction writes,
 //! go together is PostgreSQL's promise, not ours.
 
@@ -45,6 +50,7 @@ use crate::history::{Action, Class, History, Operation, Outcome};
 
 mod acknowledged;
 mod floors;
+mod told;
 mod values;
 
 #[cfg(test)]
@@ -68,6 +74,8 @@ pub struct Verdict {
     pub went_back_on_primary: u64,
     /// Reads that would break a promise had two primaries not answered at the time.
     pub excused: u64,
+    /// Sessions that were told that a failover may have lost what they had, and had it lost.
+    pub told: u64,
 }
 
 /// One register of one call that breaks a promise.
@@ -112,11 +120,13 @@ pub enum Kind {
     TwoHistories,
     /// An acknowledged write is not there in the end.
     Lost,
+    /// A strict read of a session that had what a failover lost, without a word of it.
+    LostSilently,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::MissedOwnWrite,
         Self::MissedShown,
         Self::WentBack,
@@ -128,6 +138,7 @@ impl Kind {
         Self::RolledBack,
         Self::TwoHistories,
         Self::Lost,
+        Self::LostSilently,
     ];
 
     /// The name in reports.
@@ -145,6 +156,7 @@ impl Kind {
             Self::RolledBack => "rolled_back",
             Self::TwoHistories => "two_histories",
             Self::Lost => "lost",
+            Self::LostSilently => "lost_silently",
         }
     }
 }
@@ -156,6 +168,7 @@ pub fn check(history: &History, promise: Promise) -> Verdict {
     let acknowledged = Acknowledged::of(history);
     values::check(history, &mut verdict);
     floors::check(history, &acknowledged, promise, &mut verdict);
+    told::check(history, &mut verdict);
     for operation in answered(history) {
         match operation.action {
             Action::Read(Class::Bounded(bound)) => {
@@ -173,10 +186,12 @@ fn check_bound(read: &Operation, bound: u64, acknowledged: &Acknowledged, histor
     let at = read.started.saturating_sub(bound);
     let known = knowable(history, at);
     for value in &read.values {
-        let wanted = acknowledged.before(value.register, known);
+        let wanted = surviving(history, read, value.register, acknowledged.before(value.register, known));
         if wanted.version > value.version {
             verdict.add(Kind::StalerThanBound, read, value.register, value.version, wanted);
-        } else if acknowledged.before(value.register, at).version > value.version {
+        } else if surviving(history, read, value.register, acknowledged.before(value.register, at)).version
+            > value.version
+        {
             verdict.excused += 1;
         }
     }
@@ -193,8 +208,15 @@ fn check_end(end: &Operation, acknowledged: &Acknowledged, verdict: &mut Verdict
 
 /// The last instant up to which what was acknowledged to others binds a read for which `at` would count.
 fn knowable(history: &History, at: u64) -> u64 {
-    let promotions = history.faults.iter().filter_map(|fault| fault.promotion);
+    let promotions = history.faults.iter().filter_map(|fault| fault.promotion.as_ref());
     promotions.filter(|promotion| promotion.is_split_at(at)).map(|promotion| promotion.began).min().unwrap_or(at)
+}
+
+/// What is left of a version for a read that ended when a promotion had begun which may have lost it.
+fn surviving(history: &History, read: &Operation, register: u16, mark: Mark) -> Mark {
+    let promotions = history.faults.iter().filter_map(|fault| fault.promotion.as_ref());
+    let left = promotions.filter(|p| p.began <= read.ended).find_map(|p| p.left_of(register, mark.version));
+    Mark { version: left.unwrap_or(mark.version), ..mark }
 }
 
 /// The calls that had an answer.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::{
     clock,
     faults::{self, Injector},
-    history::{self, Action, History, Operation, Server, Value},
+    history::{self, Action, History, Operation, Server},
     plan::{Gate, Plan, SCHEMA, Timing},
     run::Failure,
     worker::{Counters, FromWorker, Worker},
@@ -38,6 +38,8 @@ pub(crate) struct Episode {
     pub(crate) gate: Gate,
     replicas: usize,
     failovers: usize,
+    /// Whether the one failover loses what was acknowledged.
+    lossy: bool,
     timing: Timing,
     random: StdRng,
 }
@@ -51,8 +53,12 @@ impl Episode {
             probe_timeout_ms: [300, 1000][random.random_range(0..2)],
             strict_wait_ms: [10, 30, 100][random.random_range(0..3)],
         };
-        let failovers = if random.random_bool(0.8) { random.random_range(1..replicas) } else { 0 };
-        Self { length, tasks, gate, replicas, failovers, timing, random }
+        let (failovers, lossy) = match random.random_range(0..10) {
+            0..6 => (random.random_range(1..replicas), false),
+            6..8 => (1, true),
+            _ => (0, false),
+        };
+        Self { length, tasks, gate, replicas, failovers, lossy, timing, random }
     }
 
     fn plan(&mut self, name: &Relay, cluster: &Cluster, process: u32) -> Plan {
@@ -69,7 +75,7 @@ impl Episode {
 
     /// Runs it. `progress` is told, now and then, how many strict reads were answered.
     pub(crate) async fn run(mut self, program: &Path, mut progress: impl FnMut(u64)) -> Result<Outcome, Failure> {
-        let (replicas, durable) = (self.replicas, self.failovers > 0);
+        let (replicas, durable) = (self.replicas, self.failovers > 0 && !self.lossy);
         let cluster = blocking(move || start(replicas, durable)).await?;
         let name = Arc::new(Relay::to(cluster.primary()).map_err(Failure::run)?);
         let (sender, mut leaving) = mpsc::unbounded_channel();
@@ -82,7 +88,7 @@ impl Episode {
         // Late: afterwards there is a replica less.
         let places = [[6, 10], [5, 8]][usize::from(self.failovers > 1)];
         let failovers = places.iter().take(self.failovers).map(|place| began + self.length * *place / 10).collect();
-        let injector = Injector::new(cluster.clone(), name, self.random.random(), failovers);
+        let injector = Injector::new(cluster.clone(), name, self.random.random(), failovers, self.lossy);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let faults = tokio::task::spawn_blocking(move || injector.run(&stopped));
@@ -101,16 +107,17 @@ impl Episode {
             }
         }
         stop.store(true, Relaxed);
-        let (faults, primary) = faults.await.map_err(Failure::run)?.map_err(Failure::run)?;
+        let (mut injected, primary) = faults.await.map_err(Failure::run)?.map_err(Failure::run)?;
         let mut outcome = finish(workload, worker).await?;
-        outcome.history.faults = faults;
+        outcome.history.operations.append(&mut injected.operations);
+        outcome.history.faults = injected.faults;
         let end = blocking(move || last_look(faults::node(&cluster, primary))).await?;
         outcome.history.operations.push(end);
         Ok(outcome)
     }
 }
 
-/// Starts the servers. A cluster that will have failovers is durable: a commit waits for one standby.
+/// Starts the servers. In a durable cluster a commit waits for one standby.
 fn start(replicas: usize, durable: bool) -> Result<Arc<Cluster>, Error> {
     let cluster = Cluster::builder().replicas(replicas).start()?;
     if durable {
@@ -145,13 +152,7 @@ async fn finish(workload: Workload, mut worker: Worker) -> Result<Outcome, Failu
 /// What the primary has in the end.
 fn last_look(primary: &Node) -> Result<Operation, Error> {
     let started = clock::now();
-    let rows = primary.sql("SELECT id, version, tag FROM register")?;
-    let number = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    let value = |row: &Vec<Option<String>>| Value {
-        register: u16::try_from(number(&row[0])).unwrap_or(u16::MAX),
-        version: number(&row[1]),
-        tag: number(&row[2]),
-    };
+    let values = faults::registers(primary, faults::REGISTERS)?;
     Ok(Operation {
         id: 1,
         task: 0,
@@ -160,7 +161,7 @@ fn last_look(primary: &Node) -> Result<Operation, Error> {
         ended: clock::now(),
         action: Action::Final,
         outcome: history::Outcome::Done,
-        values: rows.iter().map(value).collect(),
+        values,
         server: Some(Server { port: primary.port(), standby: false }),
         reason: None,
     })

@@ -12,7 +12,10 @@ use std::{
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use read_router_testkit::{Cluster, Error, Node, Relay};
 
-use crate::{clock, history::Fault};
+use crate::{
+    clock,
+    history::{Fault, History, Operation, Value},
+};
 
 mod failover;
 
@@ -104,16 +107,26 @@ pub(crate) struct Injector {
     deck: Vec<Kind>,
     active: Vec<Active>,
     log: Vec<Fault>,
+    /// Our own.
+    writes: Vec<Operation>,
     /// The node that is the primary.
     primary: usize,
     /// Those that follow it.
     standbys: Vec<usize>,
     /// When the primary changes.
     failovers: Vec<Instant>,
+    /// Whether they lose what was acknowledged.
+    lossy: bool,
 }
 
 impl Injector {
-    pub(crate) fn new(cluster: Arc<Cluster>, name: Arc<Relay>, seed: u64, failovers: Vec<Instant>) -> Self {
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        name: Arc<Relay>,
+        seed: u64,
+        failovers: Vec<Instant>,
+        lossy: bool,
+    ) -> Self {
         let standbys = (1..=cluster.replicas().len()).collect();
         Self {
             cluster,
@@ -122,15 +135,17 @@ impl Injector {
             deck: Vec::new(),
             active: Vec::new(),
             log: Vec::new(),
+            writes: Vec::new(),
+            lossy,
             primary: 0,
             standbys,
             failovers,
         }
     }
 
-    /// Does faults until `stop`, and heals what is left; blocks. Returns what was done, and the index of the node that
-    /// is the primary in the end.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(Vec<Fault>, usize), Error> {
+    /// Does faults until `stop`, and heals what is left; blocks. Returns what was done, with our own writes, and the
+    /// index of the node that is the primary in the end.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(History, usize), Error> {
         while !stop.load(Relaxed) {
             self.heal(Some(Instant::now()))?;
             if self.failovers.first().is_some_and(|at| *at <= Instant::now()) && self.standbys.len() > 1 {
@@ -145,7 +160,7 @@ impl Injector {
         }
         self.heal(None)?;
         self.log.sort_by_key(|fault| fault.began);
-        Ok((self.log, self.primary))
+        Ok((History { operations: self.writes, faults: self.log }, self.primary))
     }
 
     fn inject(&mut self) {
@@ -256,4 +271,18 @@ fn cut(node: &Node) -> Result<(), Error> {
     let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE backend_type = 'client backend' AND application_name <> 'read-router-testkit' AND random() < 0.5";
     node.sql(sql).map(drop)
+}
+
+/// All registers.
+pub(crate) const REGISTERS: &str = "SELECT id, version, tag FROM register";
+
+/// The registers that a statement returns.
+pub(crate) fn registers(node: &Node, sql: &str) -> Result<Vec<Value>, Error> {
+    let number = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    let value = |row: &Vec<Option<String>>| Value {
+        register: u16::try_from(number(&row[0])).unwrap_or(u16::MAX),
+        version: number(&row[1]),
+        tag: number(&row[2]),
+    };
+    Ok(node.sql(sql)?.iter().map(value).collect())
 }

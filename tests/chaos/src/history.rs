@@ -143,19 +143,33 @@ pub struct Fault {
 }
 
 /// A change of the primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promotion {
     /// An instant before the promotion was asked for.
     pub began: u64,
     /// An instant from which on the old primary was dead.
     pub fenced: u64,
+    /// Where the old primary died with commits that nobody else had: the registers as the new one had them before it
+    /// was written to. Then its versions went on from there by a [`LEAP`]. Empty where nothing was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Value>,
 }
+
+/// More versions than a register ever has on one primary: after a loss they leap, so that a version stays one commit.
+pub const LEAP: u64 = 1_000_000;
 
 impl Promotion {
     /// Whether both primaries may have answered at this instant.
     #[must_use]
     pub fn is_split_at(&self, at: u64) -> bool {
         self.began <= at && at < self.fenced
+    }
+
+    /// The version that was left of this one, if it was lost.
+    #[must_use]
+    pub fn left_of(&self, register: u16, version: u64) -> Option<u64> {
+        let kept = self.kept.iter().find(|value| value.register == register)?.version;
+        (kept < version && version < kept + LEAP).then_some(kept)
     }
 }
 

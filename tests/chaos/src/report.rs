@@ -31,6 +31,8 @@ pub struct Report {
     pub went_back_on_primary: u64,
     /// Reads that two primaries at once excuse.
     pub excused: u64,
+    /// Sessions that were told of what a failover had lost.
+    pub told: u64,
     /// Answered reads by class: on standbys, on primaries.
     pub reads: BTreeMap<&'static str, (u64, u64)>,
     /// Why strict reads went to the primary, by the router's word.
@@ -81,6 +83,7 @@ impl Report {
         self.operations += history.operations.len() as u64;
         self.went_back_on_primary += verdict.went_back_on_primary;
         self.excused += verdict.excused;
+        self.told += verdict.told;
         for violation in &verdict.violations {
             *self.violations.entry(violation.kind.as_str()).or_default() += 1;
         }
@@ -175,6 +178,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "{} strict reads on a primary behind a replica (not promised)", self.went_back_on_primary)?;
         writeln!(f, "{} reads excused by two primaries at once", self.excused)?;
+        writeln!(f, "{} sessions told of what a failover had lost", self.told)?;
         writeln!(f, "\n{} violations", self.broken())?;
         let found = self.violations.iter().filter(|(_, count)| **count > 0);
         found.into_iter().try_for_each(|(kind, count)| writeln!(f, "  {kind:<30}{count:>8}"))

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Acknowledged, Kind, Mark, Promise, Verdict, knowable};
+use super::{Acknowledged, Kind, Mark, Promise, Verdict, knowable, surviving};
 use crate::history::{Action, Class, History, Operation, Outcome, Value};
 
 /// What one session has of one register.
@@ -14,6 +14,12 @@ struct Floor {
     shown: Mark,
     /// Shown by a standby.
     replica: Mark,
+}
+
+impl Floor {
+    fn map(self, f: impl Fn(Mark) -> Mark) -> Self {
+        Self { own: f(self.own), shown: f(self.shown), replica: f(self.replica) }
+    }
 }
 
 type Floors = HashMap<u16, Floor>;
@@ -73,7 +79,12 @@ fn judge(
 ) {
     let on_standby = read.server.is_some_and(|server| server.standby);
     for &Value { register, version, .. } in &read.values {
-        let Some(floor) = floors.get(&register) else { continue };
+        let Some(floor) = floors.get(&register).copied() else { continue };
+        let floor = if [floor.own, floor.shown, floor.replica].iter().all(|mark| mark.version <= version) {
+            floor
+        } else {
+            floor.map(|mark| surviving(history, read, register, mark))
+        };
         if floor.own.version > version {
             verdict.add(Kind::MissedOwnWrite, read, register, version, floor.own);
         } else if floor.shown.version > version {
@@ -84,7 +95,8 @@ fn judge(
             verdict.add(Kind::WentBack, read, register, version, floor.replica);
         } else {
             // Whoever has a version has all smaller ones.
-            let binds = |at| acknowledged.before(register, at).version.min(floor.replica.version) > version;
+            let known = |at| surviving(history, read, register, acknowledged.before(register, at));
+            let binds = |at| known(at).version.min(floor.replica.version) > version;
             if binds(knowable(history, read.started)) {
                 verdict.add(Kind::BehindAcknowledged, read, register, version, floor.replica);
             } else if promise.monotonic_on_primary {

@@ -1,6 +1,6 @@
-//! A change of the primary that loses nothing that was acknowledged.
+//! A change of the primary.
 //!
-//! Commits wait for one standby to have them on disk. Of a primary that crashes, the standby that has most is promoted:
+//! In most clusters nothing that was acknowledged is lost: commits wait for one standby to have them on disk. Of a primary that crashes, the standby that has most is promoted:
 //! it has all that was acknowledged. Where the old primary is to go on answering, its other standbys first follow the
 //! one that will be promoted: nobody else can acknowledge then, and once that one is promoted the old primary's commits
 //! wait for ever.
@@ -10,17 +10,19 @@ use std::{thread, time::Duration};
 use rand::RngExt;
 use read_router_testkit::{Error, Node};
 
-use super::Injector;
+use super::{Injector, REGISTERS, registers};
 use crate::{
     clock,
-    history::{Fault, Promotion},
+    history::{Action, Fault, LEAP, Operation, Outcome, Promotion, Server},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl Injector {
     pub(super) fn failover(&mut self) -> Result<(), Error> {
-        if self.random.random_bool(0.5) {
+        if self.lossy {
+            self.failover_with_a_loss()
+        } else if self.random.random_bool(0.5) {
             self.failover_of_a_dead_primary()
         } else {
             self.failover_beside_the_old_one()
@@ -32,12 +34,8 @@ impl Injector {
         let began = clock::now();
         self.node(self.primary).crash()?;
         let fenced = clock::now();
-        let mut most = (0, self.standbys[0]);
-        for &standby in &self.standbys {
-            most = most.max((received(self.node(standby))?, standby));
-        }
-        let new = most.1;
-        let promotion = Promotion { began: clock::now(), fenced };
+        let new = self.most_advanced()?;
+        let promotion = Promotion { began: clock::now(), fenced, kept: Vec::new() };
         self.node(new).promote()?;
         if self.random.random_bool(0.5) {
             self.name.point_to(self.node(new));
@@ -62,9 +60,54 @@ impl Injector {
         self.name.point_to(self.node(new));
         self.pause(0, 800);
         self.node(self.primary).crash()?;
-        let promotion = Promotion { began, fenced: clock::now() };
+        let promotion = Promotion { began, fenced: clock::now(), kept: Vec::new() };
         self.became_primary(new, "failover_beside", began, promotion);
         Ok(())
+    }
+
+    /// The primary goes on alone for a moment, and what it acknowledges then dies with it.
+    fn failover_with_a_loss(&mut self) -> Result<(), Error> {
+        self.cluster.wait_caught_up(LIMIT)?;
+        self.standbys.iter().try_for_each(|standby| self.cluster.freeze_link(standby - 1))?;
+        self.pause(20, 150);
+        let began = clock::now();
+        self.node(self.primary).crash()?;
+        let fenced = clock::now();
+        let new = self.most_advanced()?;
+        let mut promotion = Promotion { began: clock::now(), fenced, kept: Vec::new() };
+        self.node(new).promote()?;
+        promotion.kept = registers(self.node(new), REGISTERS)?;
+        // Nobody but us can write there yet: the primary's name still leads to the old one.
+        let tag = 2 + self.writes.len() as u64;
+        let started = clock::now();
+        let leap = format!("UPDATE register SET version = version + {LEAP}, tag = {tag} RETURNING id, version, tag");
+        let values = registers(self.node(new), &leap)?;
+        self.writes.push(Operation {
+            id: tag,
+            task: 0,
+            session: 0,
+            started,
+            ended: clock::now(),
+            action: Action::Write(values.iter().map(|value| value.register).collect()),
+            outcome: Outcome::Done,
+            values,
+            server: Some(Server { port: self.node(new).port(), standby: false }),
+            reason: None,
+        });
+        self.pause(0, 200);
+        self.name.point_to(self.node(new));
+        self.let_others_follow(new)?;
+        self.became_primary(new, "failover_lossy", began, promotion);
+        Ok(())
+    }
+
+    /// The standby that has most of a primary that is gone.
+    fn most_advanced(&self) -> Result<usize, Error> {
+        let mut most = (0, self.standbys[0]);
+        for &standby in &self.standbys {
+            most = most.max((received(self.node(standby))?, standby));
+        }
+        Ok(most.1)
     }
 
     fn let_others_follow(&self, new: usize) -> Result<(), Error> {
