@@ -22,7 +22,7 @@ fn monitor(replicas: u16) -> Monitor {
         let epoch = monitor.opened(NodeId(index), &greeting);
         monitor.sent(NodeId(index), Time::from_nanos(1), 0);
         let (role, lsn) = if index == 0 { (Role::Primary, 80) } else { (Role::Replica, 100) };
-        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: Some(Timeline(1)), exact: true };
+        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: Some(Timeline(1)), exact: true, xid: None };
         monitor.answered(NodeId(index), epoch, &answer, Time::from_nanos(2));
     }
     monitor

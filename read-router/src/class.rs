@@ -13,15 +13,23 @@ pub enum ReadClass {
     /// read on the primary had shown it, and, between replicas, never goes back in time.
     /// Not guaranteed: a standby can show a commit a moment before the primary does, so a read that falls
     /// back to the primary right after a replica read may miss a commit that was not yet acknowledged to
-    /// anyone; commits with `synchronous_commit=off` are void once their server crashed; commits that a
-    /// failover lost are gone, and reported.
+    /// anyone, unless the session has [monotonic fallback](crate::Session::with_monotonic_fallback); commits
+    /// with `synchronous_commit=off` are void once their server crashed; commits that a failover lost are
+    /// gone, and reported; what a replica showed after it was promoted, or had followed a promoted one, counts
+    /// once it was asked again, so that until then an old primary that nobody has fenced may serve a fallback;
+    /// a role without `pg_monitor` may take a standby of the new timeline for one of the old while nobody else
+    /// has shown it the new one.
     #[doc(alias("read-your-writes", "causal", "monotonic", "strict"))]
     MustSeeMyWrite,
     /// Everything that anyone had committed longer ago than this.
     ///
     /// The bound is proven by positions, without the servers' clocks: the replica has replayed a position
     /// that the primary had at a moment less than this long ago. It counts up to the moment when the read
-    /// is sent. Above ten minutes it is as good as unproven, since no older positions are kept.
+    /// is sent, by a clock that runs while the machine sleeps where there is one (on all but BSDs). Above ten minutes it
+    /// is as good as unproven, since no older positions are kept.
+    ///
+    /// Not guaranteed: what a new primary commits that none of our connections has seen yet; no client can
+    /// know of it.
     #[doc(alias("bounded staleness", "max staleness"))]
     SecondsStale(Duration),
     /// Some committed state of this cluster, not of a branch of history known to be discarded.

@@ -60,6 +60,7 @@ mod stats;
 mod time;
 mod token;
 mod topology;
+mod visible;
 
 pub use branch::{Branch, Epoch, Instance, NodeId, Position, SystemId, Timeline};
 pub use class::{Fallback, ReadClass, ReadOptions};

@@ -22,6 +22,12 @@ impl Lsn {
         self.0
     }
 
+    /// The nearest later position: a server that has reached it has the whole record that begins at this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// How many bytes this lies behind `other`; zero if it does not.
     #[must_use]
     pub const fn bytes_behind(self, other: Self) -> u64 {

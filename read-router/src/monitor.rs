@@ -125,6 +125,7 @@ impl Monitor {
                 timeline: answer.timeline,
                 exact: answer.exact,
                 lsn,
+                xid: answer.xid,
             },
         );
         if node.is_primary() && answer.role == Role::Primary && self.leads_to_the_past(connection, now) {

@@ -1,16 +1,18 @@
-//! Switches for the model check: each turns one rule off, to show that the check finds what the rule prevents.
+//! Switches for the checks: each turns one rule off, to show that the check finds what the rule prevents.
 //!
 //! They exist in builds with `--cfg read_router_mutants` only; in any other, nothing can be off and the switch points
 //! compile to nothing.
 
 /// A rule that can be off. `RULES.md` numbers them; where one has several parts, each part has a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(read_router_mutants), allow(unreachable_pub))]
+#[cfg_attr(not(read_router_mutants), allow(unreachable_pub, dead_code))]
 pub enum Rule {
     /// 2: a connection is trusted only for observations sent after it opened.
     ConnectionTrust,
     /// 3: answers of closed epochs are dropped.
     ClosedEpochs,
+    /// 3: positions are never merged across epochs.
+    EpochsApart,
     /// 4: only a sample of the mark's branch resolves it.
     BranchOfMark,
     /// 5: the primary must be on the branch of every floor.
@@ -35,6 +37,8 @@ pub enum Rule {
     LaterCap,
     /// 11: only samples of the highest timeline bound the staleness.
     HighestTimeline,
+    /// 12: the probe reads the position before the timeline.
+    PositionFirst,
     /// 13: a replica ahead of a later sample is quarantined.
     Quarantine,
     /// 14: a sample must be sent strictly later.
@@ -47,6 +51,10 @@ pub enum Rule {
     MergePerBranch,
     /// 15: an unresolved session is not fresh.
     UnresolvedIsUnknown,
+    /// Beyond the list: what a replica showed may lie in the record after its position.
+    PastPosition,
+    /// 1, the option: the primary serves only once it shows what replicas have shown.
+    Settled,
 }
 
 #[cfg(not(read_router_mutants))]
@@ -56,9 +64,14 @@ pub(crate) const fn is_off(_: Rule) -> bool {
 
 #[cfg(read_router_mutants)]
 mod switches {
-    use std::cell::Cell;
+    use std::{
+        cell::Cell,
+        sync::atomic::{AtomicU32, Ordering},
+    };
 
     use super::Rule;
+
+    static OFF_EVERYWHERE: AtomicU32 = AtomicU32::new(0);
 
     thread_local! {
         static OFF: Cell<u32> = const { Cell::new(0) };
@@ -66,9 +79,10 @@ mod switches {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 20] = [
+        pub const ALL: [Self; 24] = [
             Self::ConnectionTrust,
             Self::ClosedEpochs,
+            Self::EpochsApart,
             Self::BranchOfMark,
             Self::GatedPrimary,
             Self::SwitchBound,
@@ -81,15 +95,18 @@ mod switches {
             Self::ExportedFloors,
             Self::LaterCap,
             Self::HighestTimeline,
+            Self::PositionFirst,
             Self::Quarantine,
             Self::StrictlyLater,
             Self::JoinUnsent,
             Self::SamePrimary,
             Self::MergePerBranch,
             Self::UnresolvedIsUnknown,
+            Self::PastPosition,
+            Self::Settled,
         ];
 
-        /// Its place in the argument of [`switch_off`].
+        /// Its place in the arguments of [`switch_off`] and [`switch_off_everywhere`].
         #[must_use]
         pub const fn bit(self) -> u32 {
             1 << self as u32
@@ -101,12 +118,17 @@ mod switches {
         OFF.with(|off| off.set(rules));
     }
 
-    pub(crate) fn is_off(rule: Rule) -> bool {
-        OFF.with(|off| off.get() & rule.bit() != 0)
+    /// Turns exactly these rules off in every thread, beside those that a thread has turned off for itself.
+    pub fn switch_off_everywhere(rules: u32) {
+        OFF_EVERYWHERE.store(rules, Ordering::Relaxed);
+    }
+
+    /// Whether the rule is off here.
+    #[must_use]
+    pub fn is_off(rule: Rule) -> bool {
+        (OFF.with(Cell::get) | OFF_EVERYWHERE.load(Ordering::Relaxed)) & rule.bit() != 0
     }
 }
 
 #[cfg(read_router_mutants)]
-pub(crate) use switches::is_off;
-#[cfg(read_router_mutants)]
-pub use switches::switch_off;
+pub use switches::{is_off, switch_off, switch_off_everywhere};

@@ -35,6 +35,10 @@ pub struct Observation {
     pub exact: bool,
     /// A primary's insert position without a trailing page header, or a replica's replay position.
     pub lsn: Lsn,
+    /// The edge of what it shows, as a transaction number (with its epoch), read after the position. A primary's
+    /// (`xmin` of a snapshot): every transaction below it has ended. A replica's (`xmax`): every commit that it shows is
+    /// below it. `None` if it would not say.
+    pub xid: Option<u64>,
 }
 
 impl Observation {

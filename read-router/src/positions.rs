@@ -1,7 +1,7 @@
 //! One position for each branch.
 
 use crate::{
-    Position,
+    Branch, Lsn, Position,
     mutants::{Rule, is_off},
 };
 
@@ -14,6 +14,10 @@ impl Positions {
 
     pub(crate) fn as_slice(&self) -> &[Position] {
         &self.0
+    }
+
+    pub(crate) fn of(&self, branch: Branch) -> Option<Lsn> {
+        self.0.iter().find(|p| p.branch == branch).map(|p| p.lsn)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -4,21 +4,24 @@
 
 use crate::{Branch, Instance, Lsn, Role, SystemId, Time, Timeline, WalLayout};
 
-/// Asks a server where it is. One simple query of two statements, each answered by one row.
+/// Asks a server where it is. One simple query of three statements, of which the last two are answered by one row each.
 ///
 /// The position is read first and the timeline second, in statements of their own: a standby that switches
 /// to a new timeline in between has then the position of the older one, which the newer one contains. The
 /// other way round a position on the new timeline would be taken for one on the old.
 ///
 /// Row 1: in recovery (`t`/`f`), position. Row 2: timeline by the server's own word, timeline by the control
-/// file. All of it may be read by an ordinary role, but for the own word of a standby: that needs
+/// file, and the `xmin` and the `xmax` of a snapshot that is taken after the position: hence the first statement, since
+/// with a stricter default isolation all statements of a query share one snapshot. All of it may be read by an ordinary role, but for the own word of a standby: that needs
 /// `pg_read_all_stats`, which `pg_monitor` includes.
 pub const PROBE: &str = "\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
 SELECT r::text, (CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text \
 FROM pg_catalog.pg_is_in_recovery() AS r; \
 SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT received_tli::bigint FROM pg_catalog.pg_stat_wal_receiver) \
 ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text, \
-(SELECT GREATEST(c.timeline_id, r.min_recovery_end_timeline) FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS r)::text";
+(SELECT GREATEST(c.timeline_id, r.min_recovery_end_timeline) FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS r)::text, \
+pg_catalog.pg_snapshot_xmin(s)::text, pg_catalog.pg_snapshot_xmax(s)::text FROM pg_catalog.pg_current_snapshot() AS s";
 
 /// Asks a new connection whose it is. One row.
 ///
@@ -52,6 +55,8 @@ pub struct Answer {
     pub timeline: Option<Timeline>,
     /// Whether the timeline is the server's own word rather than the control file's.
     pub exact: bool,
+    /// The edge of what it shows: see [`Observation::xid`](crate::Observation::xid).
+    pub xid: Option<u64>,
 }
 
 /// An answer to [`GREETING`]: whose connection this is.
@@ -98,11 +103,11 @@ pub struct UnexpectedAnswer {
 }
 
 impl Answer {
-    /// Reads the two rows of [`PROBE`]; `None` stands for NULL.
+    /// Reads the two rows of [`PROBE`], the position's and the rest; `None` stands for NULL.
     ///
     /// # Errors
     /// If a column cannot be read; a server that has no position (one that is still restoring) has none.
-    pub fn read(position: [Option<&str>; 2], timeline: [Option<&str>; 2]) -> Result<Self, UnexpectedAnswer> {
+    pub fn read(position: [Option<&str>; 2], rest: [Option<&str>; 4]) -> Result<Self, UnexpectedAnswer> {
         let odd = |found| UnexpectedAnswer { question: "probe", found };
         let role = match position[0] {
             Some("true" | "t") => Role::Replica,
@@ -110,8 +115,15 @@ impl Answer {
             _ => return Err(odd("no word on recovery")),
         };
         let lsn = position[1].and_then(|text| text.parse().ok()).ok_or_else(|| odd("no position"))?;
-        let [own, control] = timeline.map(|text| text.and_then(|t| t.parse().ok()).filter(|t| *t > 0).map(Timeline));
-        Ok(Self { role, lsn, timeline: own.or(control), exact: own.is_some() })
+        let [own, control, xmin, xmax] = rest;
+        let [own, control] =
+            [own, control].map(|text| text.and_then(|t| t.parse().ok()).filter(|t| *t > 0).map(Timeline));
+        let xid = match role {
+            Role::Primary => xmin,
+            Role::Replica => xmax,
+        };
+        let xid = xid.and_then(|text| text.parse().ok());
+        Ok(Self { role, lsn, timeline: own.or(control), exact: own.is_some(), xid })
     }
 }
 
@@ -158,14 +170,16 @@ mod tests {
 
     #[test]
     fn reads_answers() {
-        let answer = Answer::read([Some("true"), Some("0/3")], [None, Some("2")]).unwrap();
+        let answer = Answer::read([Some("true"), Some("0/3")], [None, Some("2"), Some("8"), Some("9")]).unwrap();
         assert_eq!((answer.role, answer.timeline, answer.exact), (Role::Replica, Some(Timeline(2)), false));
-        let answer = Answer::read([Some("false"), Some("0/3")], [Some("3"), Some("2")]).unwrap();
+        assert_eq!(answer.xid, Some(9), "a replica shows nothing above xmax");
+        let answer = Answer::read([Some("false"), Some("0/3")], [Some("3"), Some("2"), Some("8"), Some("9")]).unwrap();
         assert_eq!((answer.role, answer.timeline, answer.exact), (Role::Primary, Some(Timeline(3)), true));
-        let answer = Answer::read([Some("true"), Some("0/3")], [Some("0"), None]).unwrap();
+        assert_eq!(answer.xid, Some(8), "a primary shows all below xmin");
+        let answer = Answer::read([Some("true"), Some("0/3")], [Some("0"), None, None, None]).unwrap();
         assert_eq!((answer.timeline, answer.exact), (None, false), "0 is no timeline");
         for (recovery, position) in [(None, Some("0/3")), (Some("true"), None), (Some("x"), Some("0/3"))] {
-            assert!(Answer::read([recovery, position], [None, None]).is_err());
+            assert!(Answer::read([recovery, position], [None; 4]).is_err());
         }
     }
 

@@ -77,7 +77,7 @@ impl Rehearsal {
         exact: bool,
         lsn: u64,
     ) -> &mut Self {
-        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: timeline.map(Timeline), exact };
+        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: timeline.map(Timeline), exact, xid: None };
         if !self.monitor.is_open(node, self.epochs[node.index()]) {
             let (started, system) = self.servers[node.index()];
             self.open(node, started, system);

@@ -115,6 +115,8 @@ pub enum PrimaryReason {
     Unresolved,
     /// No replica had replayed what the session must see, in time.
     Behind,
+    /// A replica has shown the session what the primary may not show yet; with monotonic fallback only.
+    Unsettled,
     /// No replica was proven to lag less than the bound, in time.
     TooStale,
     /// The timeline of the replicas is not visible to this role: grant it `pg_monitor`.
@@ -131,7 +133,7 @@ pub enum PrimaryReason {
 
 impl PrimaryReason {
     /// All reasons, in the order of their values.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NotARead,
         Self::Unannotated,
         Self::Asked,
@@ -144,6 +146,7 @@ impl PrimaryReason {
         Self::GivenOut,
         Self::Unresolved,
         Self::Behind,
+        Self::Unsettled,
         Self::TooStale,
         Self::Unproven,
         Self::BranchLost,
@@ -168,6 +171,7 @@ impl PrimaryReason {
             Self::GivenOut => "given_out",
             Self::Unresolved => "unresolved",
             Self::Behind => "behind",
+            Self::Unsettled => "unsettled",
             Self::TooStale => "too_stale",
             Self::Unproven => "unproven",
             Self::BranchLost => "branch_lost",
@@ -195,6 +199,9 @@ impl PrimaryReason {
             Self::GivenOut => "a connection whose writes are not seen is still out",
             Self::Unresolved => "no server's position after this session's last statement came within the wait budget",
             Self::Behind => "no replica had replayed what this session must see within the wait budget",
+            Self::Unsettled => {
+                "the primary was not known to show what a replica has shown this session within the wait budget"
+            }
             Self::TooStale => "no replica was proven to lag less than the bound within the wait budget",
             Self::Unproven => "the replicas' timeline is not visible to this role; grant it pg_monitor",
             Self::BranchLost => "what this session has seen may have been lost by a failover",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Branch, Lsn, Time,
+    Branch, Lsn, Position, Time,
     mutants::{Rule, is_off},
 };
 
@@ -16,6 +16,14 @@ pub struct Sample {
     pub sent_at: Time,
     /// The position that was answered.
     pub lsn: Lsn,
+}
+
+impl Sample {
+    /// The position on its line of history.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position { branch: self.branch, lsn: self.lsn }
+    }
 }
 
 /// Samples of primaries, oldest first: all of the recent ones, few of the old ones, none beyond ten minutes.

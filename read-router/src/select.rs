@@ -86,9 +86,15 @@ impl Need<'_> {
             return self.primary(reason);
         }
         match shortfall.ask() {
+            // The primary may have to serve in the end.
+            Some(_) if now < until && !self.is_settled(topology) => Route::Wait { until, ask: Ask::All },
             Some(ask) if now < until => Route::Wait { until, ask },
             _ => self.primary(shortfall.reason()),
         }
+    }
+
+    fn is_settled(&self, topology: &Topology) -> bool {
+        topology.surviving().is_none_or(|surviving| self.session.is_settled(topology, surviving))
     }
 
     /// Why the session waits for what no server of the surviving branch can ever prove, if it does.
@@ -129,6 +135,8 @@ enum Missing {
     Floor,
     /// Replay.
     Replay,
+    /// What replicas have shown, on the primary itself.
+    Settled,
     /// A fresher proof; a newer observation may bring it.
     Freshness,
     /// It was behind by more than the bound when it last answered.
@@ -170,15 +178,22 @@ fn has_all(topology: &Topology, node: &Node, id: NodeId, session: &Session) -> R
     let seen = node.observation().ok_or(Missing::Node)?;
     let Some(reached) = seen.position() else { return Err(Missing::Timeline) };
     if node.standing() == Standing::SamePrimary {
-        return session.admits(topology, reached.branch).map_err(|_| Missing::Replay);
+        session.admits(topology, reached.branch).map_err(|_| Missing::Replay)?;
+        return if session.is_settled(topology, reached.branch) { Ok(()) } else { Err(Missing::Settled) };
     }
     if !session.dirty().is_empty() {
         return Err(Missing::Sample);
     }
     let is_life = |epoch| epoch == seen.epoch || is_off(Rule::SameLife);
     let elsewhere = |f: &&crate::session::Floor| f.node != id || !is_life(f.epoch);
-    if session.floors().iter().any(|f| elsewhere(&f)) {
-        return Err(Missing::Floor);
+    for floor in session.floors().iter().filter(elsewhere) {
+        match floor.passed() {
+            Some(at) if topology.covers(reached, at) => {}
+            Some(at) if topology.first_sample_after(at.branch, floor.ended_at).is_some() => {
+                return Err(Missing::Replay);
+            }
+            _ => return Err(Missing::Floor),
+        }
     }
     if session.positions().all(|floor| topology.covers(reached, floor)) { Ok(()) } else { Err(Missing::Replay) }
 }
@@ -214,6 +229,7 @@ struct Shortfall {
     sample: bool,
     floor: bool,
     replay: bool,
+    settled: bool,
     freshness: bool,
     lagging: bool,
 }
@@ -226,6 +242,7 @@ impl Shortfall {
             Missing::Sample => self.sample = true,
             Missing::Floor => self.floor = true,
             Missing::Replay => self.replay = true,
+            Missing::Settled => self.settled = true,
             Missing::Freshness => self.freshness = true,
             Missing::Lagging => self.lagging = true,
         }
@@ -233,7 +250,7 @@ impl Shortfall {
 
     /// Whose observation may help; `None` if none can.
     fn ask(self) -> Option<Ask> {
-        if self.freshness {
+        if self.freshness || self.settled {
             Some(Ask::All)
         } else if self.sample {
             Some(Ask::Primary)
@@ -254,6 +271,8 @@ impl Shortfall {
             PrimaryReason::Unresolved
         } else if self.replay {
             PrimaryReason::Behind
+        } else if self.settled {
+            PrimaryReason::Unsettled
         } else if self.timeline {
             PrimaryReason::Unproven
         } else {

@@ -1,7 +1,7 @@
 //! What one session has done and has been shown.
 
 use crate::{
-    Branch, Epoch, Instance, Lsn, NodeId, Observation, Position, Sample, Time, Token, Topology,
+    Branch, Epoch, Instance, Lsn, NodeId, Observation, Position, Role, Sample, Time, Token, Topology,
     mutants::{Rule, is_off},
     positions::Positions,
 };
@@ -14,6 +14,8 @@ use crate::{
 pub struct Session {
     /// Resolved: a server must have reached all of these.
     positions: Positions,
+    /// Where commits lie that replicas have shown and the primary may not show yet; kept if asked for only.
+    shown: Option<Positions>,
     /// From a token, not yet held against a sample sent after it came.
     imported: Option<Imported>,
     /// Contacts with a primary not yet resolved: the last one's end, for each branch.
@@ -34,10 +36,11 @@ pub struct Session {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Imported {
     positions: Positions,
+    shown: Positions,
     at: Time,
 }
 
-/// A read that ended on a replica: what it showed is at or below the node's position at that moment.
+/// A read that ended on a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Floor {
     pub(crate) node: NodeId,
@@ -45,6 +48,10 @@ pub(crate) struct Floor {
     /// The branch that the read was proven on. It may have been promoted since; a later sample will tell.
     pub(crate) branch: Option<Branch>,
     pub(crate) ended_at: Time,
+    /// Where the node was after the read, once it has said so. It shows a commit a moment before its position has
+    /// passed it (the whole time that it takes to remove dropped files), so the read may have shown the record that
+    /// begins here: another node must be past this. `None` if only a primary's sample can tell.
+    pub(crate) at: Option<Position>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -100,6 +107,14 @@ impl Session {
         Self { preference: if sticky { Preference::Last(None) } else { Preference::Any }, ..Self::default() }
     }
 
+    /// The same session, which also keeps in mind what replicas have shown it and the primary may not show yet: see
+    /// [`is_settled`](Self::is_settled). To be asked for before its first read.
+    #[must_use]
+    pub fn with_monotonic_fallback(mut self) -> Self {
+        self.shown.get_or_insert_default();
+        self
+    }
+
     /// The session that goes on where `token` stands, which came at `now`.
     ///
     /// The token is input: until a sample of its branch sent after `now` has capped it, it counts as it
@@ -107,10 +122,10 @@ impl Session {
     #[must_use]
     pub fn resume(token: Token, now: Time, sticky: bool) -> Self {
         let mut session = Self::new(sticky);
-        match token.into_positions() {
+        match token.into_parts() {
             None => session.unknown = true,
-            Some(positions) if positions.is_empty() => {}
-            Some(positions) => session.imported = Some(Imported { positions, at: now }),
+            Some((positions, _)) if positions.is_empty() => {}
+            Some((positions, shown)) => session.imported = Some(Imported { positions, shown, at: now }),
         }
         session
     }
@@ -192,9 +207,13 @@ impl Session {
     fn drop_branches(&mut self, gone: impl Fn(Branch) -> bool) {
         self.positions.retain(|p| !gone(p.branch));
         self.dirty.retain(|(b, _)| !gone(*b));
-        self.floors.retain(|f| !f.branch.is_some_and(&gone));
+        self.floors.retain(|f| !f.at.map(|at| at.branch).or(f.branch).is_some_and(&gone));
+        if let Some(shown) = &mut self.shown {
+            shown.retain(|p| !gone(p.branch));
+        }
         if let Some(imported) = &mut self.imported {
             imported.positions.retain(|p| !gone(p.branch));
+            imported.shown.retain(|p| !gone(p.branch));
         }
         self.imported = self.imported.take().filter(|i| !i.positions.is_empty());
     }
@@ -223,12 +242,13 @@ impl Session {
                 let floor = &mut self.floors[found];
                 floor.ended_at = floor.ended_at.max(at);
                 floor.branch = floor.branch.max(branch);
+                floor.at = None;
             }
             Err(_) => {
                 // Epochs come and go; a session that never asks for its floors must not collect them all.
                 self.resolve(topology);
                 let place = self.floors.partition_point(|f| (f.node, f.epoch) < key);
-                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at });
+                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at, at: None });
             }
         }
     }
@@ -260,18 +280,31 @@ impl Session {
             }
             None => true,
         });
-        self.floors.retain(|floor| match resolve_floor(floor, topology) {
+        let shown = &mut self.shown;
+        self.floors.retain_mut(|floor| match resolve_floor(floor, topology) {
             Some(position) => {
                 positions.advance(position);
+                if let Some(shown) = shown {
+                    shown.advance(position);
+                }
                 false
             }
             None => true,
         });
         if let Some(imported) = &mut self.imported {
             let at = if is_off(Rule::LaterCap) { Time::default() } else { imported.at };
+            if let Some(shown) = shown {
+                imported.shown.retain(|position| match topology.first_sample_after(position.branch, at) {
+                    Some(cap) => {
+                        shown.advance(Position { lsn: position.lsn.min(cap.lsn), ..*position });
+                        false
+                    }
+                    None => true,
+                });
+            }
             imported.positions.retain(|position| match topology.first_sample_after(position.branch, at) {
                 Some(cap) => {
-                    positions.advance(Position { branch: position.branch, lsn: position.lsn.min(cap.lsn) });
+                    positions.advance(Position { lsn: position.lsn.min(cap.lsn), ..*position });
                     false
                 }
                 // A branch that is over has no later sample; what lies below its switch point is real.
@@ -285,21 +318,50 @@ impl Session {
                 self.imported = None;
             }
         }
+        if let Some(shown) = shown {
+            shown.retain(|position| !topology.shows(*position));
+        }
     }
 
     /// The token, if all that the session has done and seen is resolved; resolve first.
     ///
     /// `None` means that a later sample is needed. A session of which nothing is known, or with a write in
-    /// doubt, has the unknown token.
+    /// doubt, has the unknown token. With [monotonic fallback](Self::with_monotonic_fallback) the token says also what
+    /// the primary may not show yet.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         if self.unknown || !self.doubts.is_empty() || self.given_out > 0 {
             return Some(Token::UNKNOWN);
         }
         let resolved = (self.dirty.is_empty() || is_off(Rule::UnresolvedIsUnknown))
-            && (self.floors.is_empty() || is_off(Rule::ExportedFloors))
+            && (self.floors.iter().all(|floor| floor.at.is_some()) || is_off(Rule::ExportedFloors))
             && self.imported.is_none();
-        resolved.then(|| Token::from_positions(self.positions.clone()))
+        resolved.then(|| {
+            let (mut positions, mut shown) = (self.positions.clone(), self.shown.clone());
+            for at in self.floors.iter().filter_map(Floor::passed).filter(|_| !is_off(Rule::ExportedFloors)) {
+                positions.advance(at);
+                if let Some(shown) = &mut shown {
+                    shown.advance(at);
+                }
+            }
+            Token::from_parts(positions, shown.unwrap_or_default())
+        })
+    }
+
+    /// Whether the primary on `branch` certainly shows all that replicas have shown this session, so that a read there does not go
+    /// back in time.
+    ///
+    /// A replica shows a commit a moment before its primary does: the log is shipped before the committing process
+    /// makes its commit visible, and a synchronous standby is waited for in between. `true` if the session does not
+    /// [keep this in mind](Self::with_monotonic_fallback). What it was shown on another branch is left to
+    /// [`admits`](Self::admits): a promoted server shows all that it had replayed.
+    #[must_use]
+    pub fn is_settled(&self, topology: &Topology, branch: Branch) -> bool {
+        let Some(shown) = self.shown.as_ref().filter(|_| !is_off(Rule::Settled)) else { return true };
+        let is_shown = |position: &Position| position.branch != branch || topology.shows(*position);
+        let imported = self.imported.as_ref().map_or(&[][..], |imported| imported.shown.as_slice());
+        self.floors.iter().all(|floor| floor.passed().is_some_and(|at| is_shown(&at)))
+            && shown.as_slice().iter().chain(imported).all(is_shown)
     }
 
     /// Whether the primary on `branch` certainly has all that the session has seen.
@@ -312,7 +374,8 @@ impl Session {
         }
         // The branch of a replica read is open until the replica is heard again: it may have been the newest one.
         let newest = topology.surviving().filter(|newest| *newest > branch && newest.system == branch.system);
-        if let Some(seen) = newest.filter(|_| !self.floors.is_empty() && !is_off(Rule::LaterBranch)) {
+        let is_open = self.floors.iter().any(|floor| floor.at.is_none());
+        if let Some(seen) = newest.filter(|_| is_open && !is_off(Rule::LaterBranch)) {
             return Err(BranchLost::OldPrimary { seen, now: branch });
         }
         let mut lost = None;
@@ -371,7 +434,10 @@ impl Session {
     fn seen(&self) -> impl Iterator<Item = (Branch, Option<Lsn>)> + '_ {
         let positions = self.positions().map(|p| (p.branch, Some(p.lsn)));
         let dirty = self.dirty.iter().map(|(branch, _)| (*branch, None));
-        let floors = self.floors.iter().filter_map(|f| Some((f.branch?, None)));
+        let floors = self.floors.iter().filter_map(|floor| match floor.passed() {
+            Some(at) => Some((at.branch, Some(at.lsn))),
+            None => Some((floor.branch?, None)),
+        });
         positions.chain(dirty).chain(floors)
     }
 
@@ -390,10 +456,19 @@ fn sample_for_mark(topology: &Topology, branch: Branch, since: Time) -> Option<&
     topology.first_sample_after(of, since)
 }
 
-/// What a read on a replica showed is at or below what the same life of that node shows later. Where that
-/// life is over, a primary of its branch, asked after the read, is a sound substitute: a replica shows nothing that its
-/// primary does not have. One of a newer branch is not: what was shown may have been discarded, which is to be told.
-fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
+impl Floor {
+    /// The nearest position that has certainly all that the read showed, on whatever node.
+    pub(crate) fn passed(&self) -> Option<Position> {
+        self.at.map(|at| Position { lsn: at.lsn.next(), ..at })
+    }
+}
+
+/// What a read on a replica showed is at or below what the same life of that node shows later, but for the record that
+/// it was replaying: a node that is past the later answer has that one too. So has one that has reached a sample of the
+/// primary sent after the read, since a replica shows nothing that its primary does not have; that helps where nothing
+/// more is written. Where the node's life is over before it was heard again, such a sample of its branch is a sound
+/// substitute; one of a newer branch is not: what was shown may have been discarded, which is to be told.
+fn resolve_floor(floor: &mut Floor, topology: &Topology) -> Option<Position> {
     let node = topology.node(floor.node)?;
     let is_life = |o: &Observation| o.epoch == floor.epoch || is_off(Rule::SameLife);
     let is_later = |o: &Observation| {
@@ -401,18 +476,34 @@ fn resolve_floor(floor: &Floor, topology: &Topology) -> Option<Position> {
         asked > floor.ended_at
     };
     let later = node.observation().filter(|o| is_life(o) && is_later(o));
-    match later {
-        Some(later) if is_off(Rule::LaterBranch) && floor.branch.is_some() => {
-            return floor.branch.map(|branch| Position { branch, lsn: later.lsn });
+    if let Some((later, branch)) = later.zip(floor.branch).filter(|_| is_off(Rule::LaterBranch)) {
+        return Some(Position { branch, lsn: later.lsn });
+    }
+    let reached = later.and_then(Observation::position);
+    let alive = node.epoch() == Some(floor.epoch);
+    match (later, reached) {
+        (Some(later), Some(reached)) if later.role == Role::Primary || is_off(Rule::PastPosition) => {
+            return Some(reached);
         }
-        Some(later) if later.position().is_some() => return later.position(),
+        (Some(_), Some(reached)) => {
+            floor.at.get_or_insert(reached);
+        }
         // The next answer of that life will tell.
-        None if node.epoch() == Some(floor.epoch) => return None,
+        (None, _) if alive && floor.at.is_none() => return None,
         _ => {}
     }
-    let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f == *b))?;
-    let sample = topology.first_sample_after(surviving, floor.ended_at)?;
-    Some(Position { branch: surviving, lsn: sample.lsn })
+    let Some((at, passed)) = floor.at.zip(floor.passed()) else {
+        let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f == *b))?;
+        return Some(topology.first_sample_after(surviving, floor.ended_at)?.position());
+    };
+    let sample = topology.first_sample_after(at.branch, floor.ended_at).map(|s| s.position().min(passed));
+    let has_passed = |reached: Position| reached.branch != at.branch || sample.unwrap_or(passed).lsn <= reached.lsn;
+    match reached {
+        // Until then the node itself may serve the session's next read, and another one only once it is past `at`.
+        Some(reached) if alive => has_passed(reached).then_some(sample.unwrap_or(passed)),
+        _ if topology.surviving() == Some(at.branch) => sample,
+        _ => Some(passed),
+    }
 }
 
 /// Whether a position from outside lies on an older branch where the surviving one, asked after it came, contains it.

@@ -17,24 +17,28 @@ pub struct Token(Known);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Known {
     Nothing,
-    Positions(Positions),
+    Positions {
+        positions: Positions,
+        /// Shown by replicas, and maybe not by the primary yet; empty but for sessions with monotonic fallback.
+        shown: Positions,
+    },
 }
 
 impl Token {
     /// Of a session that has neither written nor read: any replica will do.
-    pub const FRESH: Self = Self(Known::Positions(Positions::NONE));
+    pub const FRESH: Self = Self(Known::Positions { positions: Positions::NONE, shown: Positions::NONE });
 
     /// Of a session of which nothing is known: only the primary will do.
     pub const UNKNOWN: Self = Self(Known::Nothing);
 
-    pub(crate) fn from_positions(positions: Positions) -> Self {
-        Self(Known::Positions(positions))
+    pub(crate) fn from_parts(positions: Positions, shown: Positions) -> Self {
+        Self(Known::Positions { positions, shown })
     }
 
-    pub(crate) fn into_positions(self) -> Option<Positions> {
+    pub(crate) fn into_parts(self) -> Option<(Positions, Positions)> {
         match self.0 {
             Known::Nothing => None,
-            Known::Positions(positions) => Some(positions),
+            Known::Positions { positions, shown } => Some((positions, shown)),
         }
     }
 
@@ -48,7 +52,7 @@ impl Token {
     pub fn positions(&self) -> impl Iterator<Item = Position> + '_ {
         match &self.0 {
             Known::Nothing => &[],
-            Known::Positions(positions) => positions.as_slice(),
+            Known::Positions { positions, .. } => positions.as_slice(),
         }
         .iter()
         .copied()
@@ -60,8 +64,11 @@ impl Token {
     /// result is unknown.
     pub fn advance(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
-            (Known::Positions(mine), Known::Positions(theirs)) if mine.same_cluster(theirs) => {
-                mine.merge(theirs);
+            (Known::Positions { positions, shown }, Known::Positions { positions: theirs, shown: theirs_shown })
+                if positions.same_cluster(theirs) =>
+            {
+                positions.merge(theirs);
+                shown.merge(theirs_shown);
             }
             _ => self.0 = Known::Nothing,
         }
@@ -73,9 +80,10 @@ const MAX_BRANCHES: usize = 64;
 const PREFIX: &str = "rr1";
 
 impl fmt::Display for Token {
-    /// `rr1:unknown`, `rr1:fresh`, or `rr1:SYSTEM:TIMELINE@LSN,TIMELINE@LSN`.
+    /// `rr1:unknown`, `rr1:fresh`, or `rr1:SYSTEM:TIMELINE@LSN,TIMELINE@LSN`; a position that only a replica is known
+    /// to show is repeated behind a tilde, `TIMELINE@LSN~LSN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Known::Positions(positions) = &self.0 else {
+        let Known::Positions { positions, shown } = &self.0 else {
             return write!(f, "{PREFIX}:unknown");
         };
         let Some(first) = positions.as_slice().first() else {
@@ -85,6 +93,9 @@ impl fmt::Display for Token {
         for (index, position) in positions.as_slice().iter().enumerate() {
             let mark = if index == 0 { ':' } else { ',' };
             write!(f, "{mark}{}@{}", position.branch.timeline.0, position.lsn)?;
+            if let Some(shown) = shown.of(position.branch) {
+                write!(f, "~{shown}")?;
+            }
         }
         Ok(())
     }
@@ -98,24 +109,28 @@ impl FromStr for Token {
         match body.ok_or(ParseTokenError)? {
             "unknown" => Ok(Self::UNKNOWN),
             "fresh" => Ok(Self::FRESH),
-            body => parse_positions(body).map(Self::from_positions).ok_or(ParseTokenError),
+            body => parse_positions(body).ok_or(ParseTokenError),
         }
     }
 }
 
-fn parse_positions(body: &str) -> Option<Positions> {
+fn parse_positions(body: &str) -> Option<Token> {
     let (system, list) = body.split_once(':')?;
     let system = SystemId(number(system)?);
-    let mut positions = Positions::NONE;
+    let (mut positions, mut shown) = (Positions::NONE, Positions::NONE);
     for (index, item) in list.split(',').enumerate() {
         let (timeline, lsn) = item.split_once('@')?;
         let branch = Branch { system, timeline: Timeline(u32::try_from(number(timeline)?).ok()?) };
         if index >= MAX_BRANCHES {
             return None;
         }
+        let (lsn, visible) = lsn.split_once('~').map_or((lsn, None), |(lsn, visible)| (lsn, Some(visible)));
         positions.advance(Position { branch, lsn: lsn.parse::<Lsn>().ok()? });
+        if let Some(visible) = visible {
+            shown.advance(Position { branch, lsn: visible.parse::<Lsn>().ok()? });
+        }
     }
-    Some(positions)
+    Some(Token::from_parts(positions, shown))
 }
 
 /// Digits only: `u64::from_str` would take a sign.
@@ -134,7 +149,9 @@ mod tests {
 
     #[test]
     fn reads_what_it_prints() {
-        for text in ["rr1:unknown", "rr1:fresh", "rr1:7:1@0/3000060", "rr1:7:1@0/3000060,2@1/0"] {
+        for text in
+            ["rr1:unknown", "rr1:fresh", "rr1:7:1@0/3000060", "rr1:7:1@0/3000060,2@1/0", "rr1:7:1@0/3~0/2,2@1/0"]
+        {
             assert_eq!(text.parse::<Token>().unwrap().to_string(), text);
         }
     }
@@ -151,6 +168,8 @@ mod tests {
             "rr1:7:1",
             "rr1:7:1@",
             "rr1:7:1@0/3,",
+            "rr1:7:1@0/3~",
+            "rr1:7:1@0/3~0/2~0/1",
             "rr1:+7:1@0/3",
             "rr1:7:4294967296@0/3",
             "rr1:x:1@0/3",
@@ -170,6 +189,7 @@ mod tests {
             ("rr1:7:1@0/3", "rr1:7:1@0/4", "rr1:7:1@0/4"),
             ("rr1:7:1@0/3", "rr1:7:2@0/1", "rr1:7:1@0/3,2@0/1"),
             ("rr1:fresh", "rr1:7:2@0/1", "rr1:7:2@0/1"),
+            ("rr1:7:1@0/3~0/2", "rr1:7:1@0/4~0/1", "rr1:7:1@0/4~0/2"),
             ("rr1:7:2@0/1", "rr1:fresh", "rr1:7:2@0/1"),
             ("rr1:unknown", "rr1:7:2@0/1", "rr1:unknown"),
             ("rr1:7:2@0/1", "rr1:unknown", "rr1:unknown"),

@@ -7,6 +7,7 @@ use crate::{
     Timeline,
     mutants::{Rule, is_off},
     samples::Samples,
+    visible::Visible,
 };
 
 /// An immutable picture of all servers, made of observations that are never wrong, only old.
@@ -22,6 +23,7 @@ pub struct Topology {
     highest_seen: Time,
     samples: Samples,
     switches: Vec<Switch>,
+    visible: Visible,
     observation_lifetime: Duration,
 }
 
@@ -175,6 +177,7 @@ impl Topology {
             highest_seen: Time::default(),
             samples: Samples::default(),
             switches: Vec::new(),
+            visible: Visible::default(),
             observation_lifetime: config.observation_lifetime(),
         }
     }
@@ -229,6 +232,12 @@ impl Topology {
         self.samples.first_after(branch, moment)
     }
 
+    /// Whether the primary certainly shows every commit up to `position` that a replica may have shown.
+    #[must_use]
+    pub fn shows(&self, position: Position) -> bool {
+        self.visible.has(position)
+    }
+
     /// Whether a server at `reached` certainly has everything up to `floor`.
     #[must_use]
     pub fn covers(&self, reached: Position, floor: Position) -> bool {
@@ -279,6 +288,9 @@ impl Topology {
         if seen.role == Role::Primary && Some(seen.instance.system) == self.system {
             self.learn_sample(id, &seen);
         }
+        if let (Role::Replica, Some(position), Some(xid)) = (seen.role, seen.position(), seen.xid) {
+            self.visible.shown(position, xid);
+        }
         let node = &mut self.nodes[id.index()];
         node.failure = None;
         node.suspect_since = node.suspect_since.filter(|since| seen.sent_at <= *since);
@@ -287,6 +299,10 @@ impl Topology {
             node.instance_since = seen.received_at;
         }
         node.answers_until = seen.received_at + self.observation_lifetime;
+        let mut seen = seen;
+        if let Some(before) = node.observation.filter(|o| o.branch() == seen.branch() && is_off(Rule::EpochsApart)) {
+            seen.lsn = seen.lsn.max(before.lsn);
+        }
         node.observation = Some(seen);
         self.judge();
     }
@@ -363,6 +379,9 @@ impl Topology {
             return;
         }
         self.samples.push(Sample { branch, sent_at: seen.sent_at, lsn: seen.lsn });
+        if let Some(xid) = seen.xid {
+            self.visible.ended(branch, xid);
+        }
         for node in &mut self.nodes {
             let Some(other) = node.observation else { continue };
             // A replica's answer came before this question was sent, and yet it is ahead: the log was

@@ -33,7 +33,7 @@ fn monitor(primary: u64, replicas: &[u64]) -> Monitor {
         let node = NodeId(u16::try_from(index).unwrap());
         let epoch = open(&mut monitor, node);
         monitor.sent(node, Time::from_nanos(10), 0);
-        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: Some(Timeline(1)), exact: true };
+        let answer = Answer { role, lsn: Lsn::new(lsn), timeline: Some(Timeline(1)), exact: true, xid: None };
         assert!(monitor.answered(node, epoch, &answer, Time::from_nanos(11)));
     }
     monitor

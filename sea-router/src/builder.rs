@@ -36,6 +36,7 @@ pub struct Builder {
     replicas: Vec<ConnectOptions>,
     config: Config,
     misrouted: Misrouted,
+    monotonic_fallback: bool,
     callbacks: Callbacks,
 }
 
@@ -46,6 +47,7 @@ impl Builder {
             replicas: Vec::new(),
             config: Config::default(),
             misrouted: Misrouted::default(),
+            monotonic_fallback: false,
             callbacks: Callbacks::default(),
         }
     }
@@ -86,6 +88,24 @@ impl Builder {
     /// Time from one probe of a node to the next while nobody waits. Defaults to 100 ms.
     pub fn probe_interval(mut self, interval: Duration) -> Self {
         self.config.probe_interval = interval;
+        self
+    }
+
+    /// Whether a `MustSeeMyWrite` read that falls back to the primary waits until the primary shows all that replicas have
+    /// shown its session. Defaults to `false`.
+    ///
+    /// A standby shows a commit a moment before its primary does, and with synchronous replication for as long as the
+    /// primary waits for its standbys: a read on a replica followed by one on the primary may then go back in time, by
+    /// commits that were not acknowledged to anyone yet. With this option it does not, for every session of this
+    /// connection and for tokens handed over between processes that all have it.
+    ///
+    /// It adds no statement and costs nothing while replicas serve. A fallback after a replica read waits for an answer of
+    /// that replica, or of another one that is past it, and for one of the primary, which takes milliseconds; it waits as long as a transaction runs on the
+    /// primary that is older than what the replica showed. What the wait budget does not cover is an error whose
+    /// [`refusal`](crate::refusal) is [`Unsettled`](read_router::PrimaryReason::Unsettled): also where all replicas are gone
+    /// since, and with a budget of zero. Writes, transactions that may write, and reads without a class never wait.
+    pub fn monotonic_fallback(mut self, wanted: bool) -> Self {
+        self.monotonic_fallback = wanted;
         self
     }
 
@@ -179,11 +199,11 @@ impl Builder {
             let task = tokio::spawn(watch::probe_node(watch.clone(), node.id, options, first));
             tasks.push(task.abort_handle());
         }
-        Ok(RoutingConnection {
-            inner: Arc::new_cyclic(|this| Inner { nodes, watch, misrouted: self.misrouted, tasks, this: this.clone() }),
-            session: SharedSession::new(Session::new(false)),
-            view: View::Unannotated,
-        })
+        let (misrouted, monotonic_fallback) = (self.misrouted, self.monotonic_fallback);
+        let inner =
+            Arc::new_cyclic(|this| Inner { nodes, watch, misrouted, monotonic_fallback, tasks, this: this.clone() });
+        let session = SharedSession::new(inner.session(Session::new(false)));
+        Ok(RoutingConnection { inner, session, view: View::Unannotated })
     }
 
     fn check_list(&self) -> Result<(), Error> {

@@ -80,6 +80,7 @@ pub(crate) struct Inner {
     pub(crate) nodes: Vec<Node>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) misrouted: Misrouted,
+    pub(crate) monotonic_fallback: bool,
     pub(crate) tasks: Vec<AbortHandle>,
     pub(crate) this: Weak<Self>,
 }
@@ -88,6 +89,11 @@ impl Inner {
     /// The first node; a builder makes no connection without one.
     pub(crate) fn primary(&self) -> &Node {
         &self.nodes[NodeId::PRIMARY.index()]
+    }
+
+    /// The session as this connection's are.
+    pub(crate) fn session(&self, session: Session) -> Session {
+        if self.monotonic_fallback { session.with_monotonic_fallback() } else { session }
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Self> {
@@ -166,7 +172,8 @@ impl RoutingConnection {
     }
 
     fn with_session(&self, session: Session) -> Self {
-        Self { inner: self.inner.clone(), session: SharedSession::new(session), view: self.view }
+        let session = SharedSession::new(self.inner.session(session));
+        Self { inner: self.inner.clone(), session, view: self.view }
     }
 
     /// The session's token at this moment: everything that it has committed and been shown.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use read_router::{Greeting, NodeId, Opened, Time, UnexpectedAnswer, probe};
-use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata};
+use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata, postgres::PgRow};
 
 use crate::clock;
 
@@ -192,25 +192,46 @@ pub(crate) async fn greet(connection: &mut PgConnection) -> Result<Option<Greeti
 /// Asks a connection whose it is.
 pub(crate) async fn greeting(connection: &mut PgConnection) -> Result<Greeting, sqlx::Error> {
     let row = sqlx::raw_sql(probe::GREETING).fetch_one(connection).await?;
-    let mut columns = [None; 10];
-    for (index, column) in columns.iter_mut().enumerate() {
-        *column = row.try_get::<Option<&str>, _>(index)?;
-    }
-    Greeting::read(columns).map_err(unexpected)
+    Greeting::read(texts(&row)?).map_err(unexpected)
 }
 
 /// Asks a server where it is.
 pub(crate) async fn position(connection: &mut PgConnection) -> Result<read_router::Answer, sqlx::Error> {
-    let rows = sqlx::raw_sql(probe::PROBE).fetch_all(connection).await?;
+    let rows = probe(connection).await?;
     let [first, second] = rows.as_slice() else {
         return Err(sqlx::Error::Protocol(format!("the probe was answered by {} rows in place of two", rows.len())));
     };
-    let pair = |row: &'_ sqlx::postgres::PgRow| -> Result<[Option<String>; 2], sqlx::Error> {
-        Ok([row.try_get(0)?, row.try_get(1)?])
-    };
-    let (first, second) = (pair(first)?, pair(second)?);
-    read_router::Answer::read([first[0].as_deref(), first[1].as_deref()], [second[0].as_deref(), second[1].as_deref()])
-        .map_err(unexpected)
+    let (position, rest) = (texts(first)?, texts(second)?);
+    read_router::Answer::read(position, rest).map_err(unexpected)
+}
+
+fn texts<const N: usize>(row: &PgRow) -> Result<[Option<&str>; N], sqlx::Error> {
+    let mut columns = [None; N];
+    for (index, column) in columns.iter_mut().enumerate() {
+        *column = row.try_get(index)?;
+    }
+    Ok(columns)
+}
+
+#[cfg(not(read_router_mutants))]
+async fn probe(connection: &mut PgConnection) -> Result<Vec<PgRow>, sqlx::Error> {
+    sqlx::raw_sql(probe::PROBE).fetch_all(connection).await
+}
+
+/// The same, in the wrong order where the rule about it is off.
+#[cfg(read_router_mutants)]
+async fn probe(connection: &mut PgConnection) -> Result<Vec<PgRow>, sqlx::Error> {
+    use read_router::mutants::{Rule, is_off};
+    let statements: Vec<_> = probe::PROBE.split("; ").collect();
+    match statements.as_slice() {
+        [isolation, position, timeline] if is_off(Rule::PositionFirst) => {
+            let text = sqlx::AssertSqlSafe([*isolation, *timeline, *position].join("; "));
+            let mut rows = sqlx::raw_sql(text).fetch_all(connection).await?;
+            rows.reverse();
+            Ok(rows)
+        }
+        _ => sqlx::raw_sql(probe::PROBE).fetch_all(connection).await,
+    }
 }
 
 fn unexpected(error: UnexpectedAnswer) -> sqlx::Error {

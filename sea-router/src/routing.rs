@@ -310,8 +310,9 @@ impl RoutingConnection {
         reason: PrimaryReason,
     ) -> Result<(Checked, PrimaryReason), DbErr> {
         let primary = self.inner.primary();
+        let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((primary.acquire().await?, reason)) };
+        let session = self.settled(call).await?;
         let mut checked = primary.acquire().await?;
-        let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((checked, reason)) };
         let mut admitted = self.admits(&checked);
         // The name may point elsewhere by now: a connection opened from here on leads there.
         while (matches!(admitted, Err(BranchLost::OldPrimary { .. })) || is_in_recovery(checked.opened))
@@ -323,6 +324,13 @@ impl RoutingConnection {
         }
         if is_in_recovery(checked.opened) {
             return Err(error::in_recovery());
+        }
+        let branch = checked.opened.and_then(|opened| opened.greeting.branch);
+        if let Some((session, branch)) = session.zip(branch)
+            && !session.is_settled(&self.inner.watch.topology(), branch)
+        {
+            // Not the newest primary that is known, which was waited for.
+            return Err(self.refuse(call, PrimaryReason::Unsettled));
         }
         let Err(lost) = admitted else { return Ok((checked, reason)) };
         let may_serve = match lost {
@@ -342,6 +350,27 @@ impl RoutingConnection {
         // Any other loss is reported by the contact that follows.
         let is_foreign = matches!(lost, BranchLost::OtherCluster { .. });
         Ok((checked, if is_foreign { PrimaryReason::ForeignToken } else { PrimaryReason::BranchLost }))
+    }
+
+    /// Waits until the primary shows what replicas have shown the session up to here, if that was asked for, and returns
+    /// the session as it was then.
+    async fn settled(&self, call: &Call) -> Result<Option<read_router::Session>, DbErr> {
+        if !self.inner.monotonic_fallback {
+            return Ok(None);
+        }
+        let watch = &self.inner.watch;
+        let mut session = self.session.with(|session| session.clone());
+        loop {
+            let topology = arc_swap::Guard::into_inner(watch.topology());
+            session.resolve(&topology);
+            if topology.surviving().is_none_or(|branch| session.is_settled(&topology, branch)) {
+                return Ok(Some(session));
+            }
+            if clock::now() >= call.until(watch) {
+                return Err(self.refuse(call, PrimaryReason::Unsettled));
+            }
+            watch.changed(Ask::All, call.started, call.until(watch)).await;
+        }
     }
 
     fn admits(&self, checked: &Checked) -> Result<(), BranchLost> {

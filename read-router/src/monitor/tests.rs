@@ -105,5 +105,5 @@ fn a_failed_read_takes_a_node_out_until_it_answers_again() {
 }
 
 fn answer(role: Role, lsn: u64) -> Answer {
-    Answer { role, lsn: Lsn::new(lsn), timeline: Some(crate::Timeline(1)), exact: true }
+    Answer { role, lsn: Lsn::new(lsn), timeline: Some(crate::Timeline(1)), exact: true, xid: None }
 }

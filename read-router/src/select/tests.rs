@@ -132,7 +132,31 @@ fn reads_between_replicas_never_go_back() {
     stage.replica(A, 36, 1, 100);
     assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "B is behind it");
     stage.replica(B, 38, 1, 100);
-    assert_eq!(nodes(&stage, STRICT, &session, 40), [A, B]);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "A may have shown the record that begins at 100");
+    let mut idle = session.clone();
+    stage.primary(P, 39, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A, B], "there is none");
+    idle.resolve(stage.topology());
+    assert_eq!(idle.token().unwrap().to_string(), "rr1:7:1@0/64");
+}
+
+/// Found on a server: a commit that drops files is shown by a standby long before its position passes it.
+#[test]
+fn another_replica_must_be_past_what_the_first_was_replaying() {
+    let mut stage = two_replicas();
+    stage.replica(B, 31, 1, 100);
+    let mut session = Session::new(false);
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    stage.replica(A, 36, 1, 100).replica(B, 37, 1, 100).primary(P, 38, 1, 150);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "the record may end anywhere up to 150");
+    let mut exported = session.clone();
+    exported.resolve(stage.topology());
+    assert_eq!(exported.token().unwrap().to_string(), "rr1:7:1@0/65");
+    stage.replica(B, 39, 1, 130);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A, B], "B is past 100, and so past the record");
+    let mut later = two_replicas();
+    later.replica(B, 31, 1, 110).replica(A, 36, 1, 120).primary(P, 38, 1, 150);
+    assert_eq!(nodes(&later, STRICT, &session, 40), [A], "B is behind where A was");
 }
 
 /// Rule 9: "the same node" after a crash is another one.

@@ -11,6 +11,7 @@ use sea_router::RoutingConnection;
 
 mod failover;
 mod input;
+mod monotonic;
 mod transactions;
 
 /// The adapter as scenarios see it.

@@ -23,6 +23,8 @@ pub enum Action {
     Other(usize),
     /// A standby replays one commit.
     Replay(usize),
+    /// A standby shows one commit while it is still replaying it.
+    Show(usize),
     /// A server crashes and is back at once; with `true` its postmaster has a new start time.
     Crash(usize, bool),
     /// A standby becomes a primary.
@@ -75,6 +77,7 @@ impl fmt::Display for Action {
             WriteSettled(_) => write!(f, "the backend of the write in doubt is found to be gone"),
             Other(s) => write!(f, "someone else commits on server {s}"),
             Replay(s) => write!(f, "server {s} replays a commit"),
+            Show(s) => write!(f, "server {s} shows a commit whose replay is not over"),
             Crash(s, true) => write!(f, "server {s} crashes and starts again"),
             Crash(s, false) => write!(f, "a backend of server {s} is killed: it recovers under the same start time"),
             Promote(s) => write!(f, "server {s} is promoted"),

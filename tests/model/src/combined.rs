@@ -3,7 +3,7 @@
 use crate::{
     Action::{Follow, Move, Open, Other, Promote, Replay},
     Budget, Class, World,
-    steps::{WRITE, answered_probe, steps, whole_read},
+    steps::{WRITE, answered_probe, answered_probe_by, steps, whole_read},
 };
 
 /// A world and what it combines.
@@ -186,6 +186,51 @@ fn sessions() -> Vec<Combination> {
                 budget: Budget { writes: 1, probes: 2, reads: 2, ..none },
                 tasks: 2,
                 parking: true,
+                ..World::default()
+            },
+        ),
+        two(
+            "a replica shows it first + fallback + promotion",
+            World {
+                prefix: steps(&[
+                    &answered_probe(0),
+                    &answered_probe(1),
+                    &[Other(0), Replay(1)],
+                    &whole_read(Class::Strict, 1),
+                ]),
+                budget: Budget { others: 1, probes: 2, reads: 1, promotions: 1, moves: 1, opens: 1, ..none },
+                hides: true,
+                monotonic_fallback: true,
+                promotable: vec![1],
+                probed: vec![(0, 0), (0, 1)],
+                ..World::default()
+            },
+        ),
+        three(
+            "slow replay + a node lost + another one",
+            World {
+                prefix: steps(&[&answered_probe(0), &answered_probe(1), &answered_probe(2)]),
+                budget: Budget { others: 2, probes: 2, reads: 2, failures: 1, ..none },
+                slow_replay: true,
+                targets: vec![1, 2],
+                probed: vec![(0, 1)],
+                ..World::default()
+            },
+        ),
+        two(
+            "two processes + a token of what only a replica shows",
+            World {
+                processes: 2,
+                prefix: steps(&[
+                    &answered_probe(1),
+                    &answered_probe_by(1, 1),
+                    &[Other(0), Replay(1)],
+                    &whole_read(Class::Strict, 1),
+                ]),
+                budget: Budget { others: 1, probes: 3, reads: 1, exports: 1, ..none },
+                hides: true,
+                monotonic_fallback: true,
+                probed: vec![(0, 1), (1, 0), (1, 1)],
                 ..World::default()
             },
         ),

@@ -51,7 +51,7 @@ pub struct Walk {
 
 const LONGEST: usize = 160;
 /// Kinds of actions, for the bias of a walk.
-const KINDS: usize = 27;
+const KINDS: usize = 28;
 
 /// Walks once through a world made for this walk alone: swarms of small, lopsided worlds find more than one large one.
 #[must_use]
@@ -146,6 +146,7 @@ fn kind(action: Action) -> usize {
         ReadAnswered(_) => 24,
         ReadHeard(_) => 25,
         Export | Tick => 26,
+        Show(_) => 27,
     }
 }
 
@@ -194,6 +195,8 @@ fn random_world(draws: &mut Draws, off: Off) -> World {
         // They void the promises across a crash, which is documented.
         asynchronous: false,
         hides: draws.one_in(4),
+        slow_replay: draws.one_in(3),
+        monotonic_fallback: draws.one_in(3),
         coarse: draws.one_in(4),
         // It may not see that a standby follows a new primary, which is documented.
         ordinary_role: false,

@@ -46,8 +46,12 @@ impl World {
             if budget.others > 0 && !server.standby && (self.unfenced || Some(index) == newest) {
                 actions.push(Action::Other(index));
             }
-            if server.next_of(&state.servers[server.upstream]).is_some() {
+            let next = server.next_of(&state.servers[server.upstream]);
+            if next.is_some() || server.showing {
                 actions.push(Action::Replay(index));
+            }
+            if self.slow_replay && next.is_some() {
+                actions.push(Action::Show(index));
             }
             if budget.crashes > 0 && self.crashing.contains(&index) && (!server.standby || !server.log.is_empty()) {
                 actions.extend([Action::Crash(index, true), Action::Crash(index, false)]);

@@ -127,7 +127,11 @@ impl State {
             // On a discarded line of history that nobody here knows to be discarded; the write was not acknowledged.
             must.doubtful = 0;
         }
-        if world.hides && !world.unexcused && read.proof.is_none_or(|proof| proof.is_primary) {
+        if world.hides
+            && !world.unexcused
+            && !world.monotonic_fallback
+            && read.proof.is_none_or(|proof| proof.is_primary)
+        {
             // A standby shows a commit before its primary does: rule 1 says what a fallback may miss.
             must.shown &= self.acknowledged;
         }
@@ -152,6 +156,9 @@ impl State {
             open.branch = open.branch.or((!server.standby).then(|| server.branch()));
             if read.class != Class::Strict {
                 return Some((open, true));
+            }
+            if !session.is_settled(self.process().topology(), open.branch?) {
+                return None;
             }
             return match session.admits(self.process().topology(), open.branch?) {
                 Ok(()) => Some((open, true)),

@@ -2,6 +2,8 @@
 
 use read_router::{Answer, Backend, Branch, Greeting, Instance, Lsn, NodeId, Role, SystemId, Timeline, WalLayout};
 
+use crate::World;
+
 /// Commits, as bits: each commit of a run has a number of its own, whatever its place in a log.
 pub type Commits = u16;
 
@@ -23,6 +25,8 @@ pub(crate) struct Server {
     pub(crate) flushed: usize,
     /// The server whose log a standby replays.
     pub(crate) upstream: usize,
+    /// A standby shows the last commit of its log while its position has not passed it.
+    pub(crate) showing: bool,
     /// In the log and not yet visible: the committing backend still waits for a synchronous standby.
     pub(crate) hidden: Commits,
 }
@@ -45,6 +49,7 @@ impl Server {
             log: Vec::new(),
             flushed: 0,
             upstream: 0,
+            showing: false,
             hidden: 0,
         }
     }
@@ -63,7 +68,8 @@ impl Server {
 
     /// The next commit that a standby of `upstream` replays.
     pub(crate) fn next_of(&self, upstream: &Self) -> Option<u8> {
-        let streams = self.standby && upstream.timeline == self.timeline && upstream.log.starts_with(&self.log);
+        let streams =
+            self.standby && !self.showing && upstream.timeline == self.timeline && upstream.log.starts_with(&self.log);
         upstream.log.get(self.log.len()).copied().filter(|_| streams)
     }
 
@@ -72,11 +78,18 @@ impl Server {
         self.flushed = self.log.len();
     }
 
+    /// Replay of the commit is not over, but queries see it.
+    pub(crate) fn show(&mut self, commit: u8) {
+        self.replay(commit);
+        self.showing = true;
+    }
+
     /// A standby comes back one commit behind what it had shown; a primary loses what was not flushed.
     pub(crate) fn crash(&mut self, postmaster: bool) {
         self.life += 1;
         self.starts += u8::from(postmaster);
         self.hidden = 0;
+        self.showing = false;
         if self.standby {
             self.log.pop();
             self.flushed = self.log.len();
@@ -87,13 +100,14 @@ impl Server {
 
     pub(crate) fn promote(&mut self, timeline: u8) {
         self.standby = false;
+        self.showing = false;
         self.timeline = timeline;
         self.lineage |= 1 << timeline;
     }
 
     /// Whether a standby may go on with the log of `new`, which is on a newer timeline.
     pub(crate) fn can_follow(&self, new: &Self) -> bool {
-        self.standby && new.timeline > self.timeline && new.log.starts_with(&self.log)
+        self.standby && !self.showing && new.timeline > self.timeline && new.log.starts_with(&self.log)
     }
 
     pub(crate) fn follow(&mut self, new: &Self, upstream: usize) {
@@ -111,6 +125,7 @@ impl Server {
         self.follow(new, upstream);
         self.control = new.timeline;
         self.hidden = 0;
+        self.showing = false;
         self.life += 1;
         self.starts += 1;
     }
@@ -121,7 +136,8 @@ impl Server {
 
     /// Commits are far apart, and never at the start of a page.
     pub(crate) fn lsn(&self) -> Lsn {
-        Lsn::new(0x1000 + 0x100 * u64::try_from(self.log.len()).unwrap_or(u64::MAX))
+        let passed = self.log.len() - usize::from(self.showing);
+        Lsn::new(0x1000 + 0x100 * u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
     /// The timeline as an answer tells it, and whether by the server's own word.
@@ -130,9 +146,16 @@ impl Server {
         (Timeline(u32::from(if exact { self.timeline } else { self.control })), exact)
     }
 
-    pub(crate) fn answer(&self, ordinary_role: bool) -> Answer {
-        let (timeline, exact) = self.told_timeline(ordinary_role);
-        Answer { role: self.role(), lsn: self.lsn(), timeline: Some(timeline), exact }
+    /// Commits are numbered as their transactions are.
+    fn xid(&self) -> u64 {
+        let end = self.log.iter().max().map_or(0, |commit| u64::from(*commit) + 1);
+        if self.hidden == 0 { end } else { u64::from(self.hidden.trailing_zeros()) }
+    }
+
+    pub(crate) fn answer(&self, world: &World) -> Answer {
+        let (timeline, exact) = self.told_timeline(world.ordinary_role);
+        let xid = world.monotonic_fallback.then(|| self.xid());
+        Answer { role: self.role(), lsn: self.lsn(), timeline: Some(timeline), exact, xid }
     }
 
     pub(crate) fn branch(&self) -> Branch {

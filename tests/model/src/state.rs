@@ -40,7 +40,7 @@ impl State {
         let mut state = Self {
             names: world.names.to_vec(),
             processes: Vec::new(),
-            client: Shared::new(Client::new(Session::new(world.sticky))),
+            client: Shared::new(Client::new(world.session(Session::new(world.sticky)))),
             acknowledged: 0,
             commits: 0,
             budget: Budget::default(),

@@ -28,9 +28,18 @@ impl State {
                 }
                 Some(())
             }
+            Action::Replay(server) if self.servers[server].showing => {
+                self.servers[server].showing = false;
+                Some(())
+            }
             Action::Replay(server) => {
                 let commit = self.servers[server].next_of(&self.servers[self.servers[server].upstream])?;
                 self.servers[server].replay(commit);
+                Some(())
+            }
+            Action::Show(server) => {
+                let commit = self.servers[server].next_of(&self.servers[self.servers[server].upstream])?;
+                self.servers[server].show(commit);
                 Some(())
             }
             Action::Crash(server, postmaster) => {
@@ -189,7 +198,7 @@ impl State {
             }
             return Some(());
         }
-        let now = server.answer(world.ordinary_role);
+        let now = server.answer(world);
         match probe.half {
             None if world.two_steps => probe.half = Some(now),
             None => probe.answer = Some(now),
@@ -215,7 +224,7 @@ impl State {
         // In text, as it travels. An adapter waits for what is missing.
         let token: Token = session.token()?.to_string().parse().ok()?;
         let at = self.instant();
-        self.client.session = Session::resume(token, at, world.sticky);
+        self.client.session = world.session(Session::resume(token, at, world.sticky));
         self.client.process = 1 - self.client.process;
         self.client.unheard.clear();
         Some(())

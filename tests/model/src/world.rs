@@ -1,5 +1,6 @@
 //! A bounded world: which servers and processes there are, and how much may happen.
 
+use read_router::Session;
 use stateright::{Model, Property};
 
 use crate::{Action, Class, State, rule::Off};
@@ -88,6 +89,10 @@ pub struct World {
     pub asynchronous: bool,
     /// Whether a primary shows a commit only once it is acknowledged, as with a synchronous standby.
     pub hides: bool,
+    /// Whether a standby may show a commit before its position has passed it.
+    pub slow_replay: bool,
+    /// Whether the session asks for monotonic fallback.
+    pub monotonic_fallback: bool,
     /// Whether several events may have one instant.
     pub coarse: bool,
     /// Whether the probes' role sees no timeline of a standby but the control file's.
@@ -121,6 +126,8 @@ impl Default for World {
             late_answers: false,
             asynchronous: false,
             hides: false,
+            slow_replay: false,
+            monotonic_fallback: false,
             coarse: false,
             ordinary_role: false,
             unexcused: false,
@@ -134,6 +141,10 @@ impl World {
     /// Whether bounded reads are judged, for which samples carry what had been acknowledged.
     pub(crate) fn judges_bounds(&self) -> bool {
         self.classes.contains(&Class::Bounded)
+    }
+
+    pub(crate) fn session(&self, session: Session) -> Session {
+        if self.monotonic_fallback { session.with_monotonic_fallback() } else { session }
     }
 
     /// The state after the prefix.

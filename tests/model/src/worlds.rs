@@ -9,7 +9,7 @@ use crate::{
 /// A world and the rule that it is about.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The rule's number in `RULES.md`.
+    /// The rule's number in `RULES.md`; 16 was found here.
     pub number: u8,
     /// The switch.
     pub rule: &'static str,
@@ -50,7 +50,8 @@ fn connections() -> Vec<Case> {
     let closed = Budget { probes: 2, reads: 1, crashes: 1, opens: 1, failures: 1, ..Budget::default() };
     vec![
         case(2, "ConnectionTrust", World { budget: trust, ..crash.clone() }),
-        case(3, "ClosedEpochs", World { budget: closed, late_answers: true, ..crash }),
+        case(3, "ClosedEpochs", World { budget: closed, late_answers: true, ..crash.clone() }),
+        case(3, "EpochsApart", World { budget: trust, ..crash }),
     ]
 }
 
@@ -128,6 +129,27 @@ fn sessions() -> Vec<Case> {
     let pair = World { targets: vec![1, 2], probed: vec![(0, 1), (0, 2)], ..three() };
     vec![
         case(
+            1,
+            "Settled",
+            World {
+                budget: Budget { others: 1, writes: 1, probes: 3, reads: 2, ..Budget::default() },
+                probed: vec![(0, 0), (0, 1)],
+                hides: true,
+                monotonic_fallback: true,
+                ..two()
+            },
+        ),
+        case(
+            16,
+            "PastPosition",
+            World {
+                prefix: steps(&[&answered_probe(1), &answered_probe(2)]),
+                budget: Budget { others: 2, probes: 2, reads: 2, ..Budget::default() },
+                slow_replay: true,
+                ..pair.clone()
+            },
+        ),
+        case(
             7,
             "PrimaryReads",
             World {
@@ -148,7 +170,11 @@ fn sessions() -> Vec<Case> {
         case(
             9,
             "SentAfterRead",
-            World { budget: Budget { others: 1, probes: 3, reads: 2, ..Budget::default() }, ..pair.clone() },
+            World {
+                prefix: answered_probe(2).to_vec(),
+                budget: Budget { others: 2, probes: 2, reads: 2, ..Budget::default() },
+                ..pair.clone()
+            },
         ),
         case(
             9,

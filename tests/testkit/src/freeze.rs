@@ -17,6 +17,8 @@ pub(crate) enum Frozen {
     Sender(String),
     /// The standby's end of its link.
     Receiver,
+    /// What replays the log on a standby.
+    Startup,
     /// What flushes the log of asynchronous commits.
     WalWriter,
 }
@@ -62,6 +64,23 @@ impl Node {
         self.thaw_one(&Frozen::WalWriter)
     }
 
+    /// Stops a standby's replay wherever it is, also in the middle of a record; [`pause_replay`](Self::pause_replay) stops
+    /// between two. Until [`thaw_replay`](Self::thaw_replay); a promotion and an orderly stop wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] if the node is no standby.
+    pub fn freeze_replay(&self) -> Result<(), Error> {
+        self.freeze_one(Frozen::Startup)
+    }
+
+    /// Lets frozen replay go on. Does nothing if it is not frozen.
+    ///
+    /// # Errors
+    /// If the process cannot be signalled.
+    pub fn thaw_replay(&self) -> Result<(), Error> {
+        self.thaw_one(&Frozen::Startup)
+    }
+
     pub(crate) fn freeze_one(&self, which: Frozen) -> Result<(), Error> {
         let (what, query) = match &which {
             Frozen::Sender(name) => (
@@ -69,6 +88,10 @@ impl Node {
                 format!("SELECT pid FROM pg_stat_replication WHERE application_name = '{name}'"),
             ),
             Frozen::Receiver => ("walreceiver".to_owned(), "SELECT pid FROM pg_stat_wal_receiver".to_owned()),
+            Frozen::Startup => (
+                "startup process".to_owned(),
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'startup'".to_owned(),
+            ),
             Frozen::WalWriter => (
                 "WAL writer".to_owned(),
                 "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'".to_owned(),

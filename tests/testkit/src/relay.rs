@@ -133,7 +133,7 @@ impl Relay {
     /// Keeps from the server what the next connection sends whose client sends `text`, from there on.
     ///
     /// The text is looked for in the bytes of one connection after this call. A statement that a client has prepared
-    /// before travels without its text.
+    /// before travels without its text. While it is held the client does not hear either if the server ends the connection.
     pub fn hold_question(&self, text: &str) -> Hold {
         self.hold(Way::Question, text)
     }
@@ -261,11 +261,13 @@ impl Shared {
             if way == Way::Question {
                 self.catch(link, &mut before, bytes);
             }
-            self.wait_for_release(link, way);
+            self.wait_while(link, |held| held.way == way);
             if to.write_all(bytes).is_err() {
                 break;
             }
         }
+        // The end is a message too: whoever is held does not hear that the other side is gone.
+        self.wait_while(link, |_| true);
         let _ = to.shutdown(Shutdown::Write);
         let _ = from.shutdown(Shutdown::Read);
         if way == Way::Answer {
@@ -291,9 +293,10 @@ impl Shared {
         before.drain(..before.len().saturating_sub(longest));
     }
 
-    fn wait_for_release(&self, link: u64, way: Way) {
+    /// Waits until no such hold has the connection any more.
+    fn wait_while(&self, link: u64, kept_by: impl Fn(&Held) -> bool) {
         let mut state = self.lock();
-        while let Some(held) = state.holds.iter_mut().find(|held| held.caught == Some(link) && held.way == way) {
+        while let Some(held) = state.holds.iter_mut().find(|held| held.caught == Some(link) && kept_by(held)) {
             if !held.arrived {
                 held.arrived = true;
                 self.changed.notify_all();
