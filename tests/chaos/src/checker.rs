@@ -18,7 +18,7 @@
 //!   standby it is not behind what standbys had shown to the session, by reads of any class ([`Kind::WentBack`]). Served
 //!   by a primary it may be, but not if that was acknowledged or shown by a primary to anyone before the read started
 //!   ([`Kind::BehindAcknowledged`]); else it is counted in [`Verdict::went_back_on_primary`], or, where
-//!   [`Promise::monotonic_on_primary`] says so, a [`Kind::WentBackOnPrimary`]. A session has, besides its own, what the
+//!   [`monotonic_on_primary`](crate::history::Promise::monotonic_on_primary) says so, a [`Kind::WentBackOnPrimary`]. A session has, besides its own, what the
 //!   sessions had whose tokens it was resumed from, up to the call that asked for the token.
 //! - **A bounded read** has all that was acknowledged, or shown by a primary, to anyone earlier than its bound before
 //!   the call ([`Kind::StalerThanBound`]).
@@ -36,7 +36,9 @@
 //! While a promoted standby and the old primary both answer ([`Promotion`](crate::history::Promotion)), no client can
 //! know of a new primary that it has not met. What was acknowledged to *others* since the promotion began therefore
 //! binds neither a bounded read whose bound reaches back into that time nor a strict read on a primary that started in
-//! it; what the session itself wrote or was shown binds as ever. Each read for which this made the difference is
+//! it. What the session itself wrote or was shown binds as ever, but for one case: what a server showed that the router
+//! had asked as a replica, and that had been promoted, or had followed a promoted one, meanwhile, does not bind a strict
+//! read on a primary that started while two answered. Each read for which this made the difference is
 //! counted in [`Verdict::excused`].
 //!
 //! # What is not judged
@@ -57,13 +59,6 @@ mod values;
 mod tests;
 
 use self::acknowledged::Acknowledged;
-
-/// What is held against the router, besides what always is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Promise {
-    /// A strict read that the primary serves is not behind what replicas had shown either.
-    pub monotonic_on_primary: bool,
-}
 
 /// What a history comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -163,11 +158,11 @@ impl Kind {
 
 /// Judges a history, in a time linear in its length but for sorting.
 #[must_use]
-pub fn check(history: &History, promise: Promise) -> Verdict {
+pub fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let acknowledged = Acknowledged::of(history);
     values::check(history, &mut verdict);
-    floors::check(history, &acknowledged, promise, &mut verdict);
+    floors::check(history, &acknowledged, &mut verdict);
     told::check(history, &mut verdict);
     for operation in answered(history) {
         match operation.action {

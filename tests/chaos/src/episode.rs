@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::{
     clock,
     faults::{self, Injector},
-    history::{self, Action, History, Operation, Server},
+    history::{self, Action, History, Operation, Promise, Server},
     plan::{Gate, Plan, SCHEMA, Timing},
     run::Failure,
     worker::{Counters, FromWorker, Worker},
@@ -41,6 +41,7 @@ pub(crate) struct Episode {
     /// Whether the one failover loses what was acknowledged.
     lossy: bool,
     timing: Timing,
+    promise: Promise,
     random: StdRng,
 }
 
@@ -58,7 +59,8 @@ impl Episode {
             6..8 => (1, true),
             _ => (0, false),
         };
-        Self { length, tasks, gate, replicas, failovers, lossy, timing, random }
+        let promise = Promise { monotonic_on_primary: random.random_bool(0.5) };
+        Self { length, tasks, gate, replicas, failovers, lossy, timing, promise, random }
     }
 
     fn plan(&mut self, name: &Relay, cluster: &Cluster, process: u32) -> Plan {
@@ -70,6 +72,7 @@ impl Episode {
             tasks: self.tasks,
             gate: self.gate,
             timing: self.timing,
+            promise: self.promise,
         }
     }
 
@@ -111,6 +114,7 @@ impl Episode {
         let mut outcome = finish(workload, worker).await?;
         outcome.history.operations.append(&mut injected.operations);
         outcome.history.faults = injected.faults;
+        outcome.history.promise = self.promise;
         let end = blocking(move || last_look(faults::node(&cluster, primary))).await?;
         outcome.history.operations.push(end);
         Ok(outcome)
@@ -139,7 +143,7 @@ async fn finish(workload: Workload, mut worker: Worker) -> Result<Outcome, Failu
             FromWorker::Operations(mut theirs) => operations.append(&mut theirs),
             FromWorker::Done(theirs, text) => {
                 return Ok(Outcome {
-                    history: History { operations, faults: Vec::new() },
+                    history: History { operations, ..History::default() },
                     counters: Counters::from(&stats) + theirs,
                     stats: [format!("{stats:?}"), text],
                 });

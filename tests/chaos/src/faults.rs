@@ -160,7 +160,7 @@ impl Injector {
         }
         self.heal(None)?;
         self.log.sort_by_key(|fault| fault.began);
-        Ok((History { operations: self.writes, faults: self.log }, self.primary))
+        Ok((History { operations: self.writes, faults: self.log, ..History::default() }, self.primary))
     }
 
     fn inject(&mut self) {

@@ -7,10 +7,19 @@ use serde::{Deserialize, Serialize};
 /// One cluster's life: what the sessions did, and what was done to the servers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
+    /// What was asked of the router.
+    pub promise: Promise,
     /// In no order.
     pub operations: Vec<Operation>,
     /// In the order of their beginnings.
     pub faults: Vec<Fault>,
+}
+
+/// What is held against the router, besides what always is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// A strict read that the primary serves is not behind what replicas had shown either (`monotonic_fallback`).
+    pub monotonic_on_primary: bool,
 }
 
 /// One call of a session's, as its caller saw it.
@@ -178,7 +187,7 @@ impl Promotion {
 #[serde(rename_all = "snake_case")]
 enum Line {
     /// A new history begins.
-    Episode(u64),
+    Episode(Promise),
     Operation(Operation),
     Fault(Fault),
 }
@@ -188,12 +197,12 @@ impl History {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write(&self, episode: u64, to: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut line = |line: &Line| {
             serde_json::to_writer(&mut *to, line)?;
             to.write_all(b"\n")
         };
-        line(&Line::Episode(episode))?;
+        line(&Line::Episode(self.promise))?;
         self.faults.iter().try_for_each(|fault| line(&Line::Fault(fault.clone())))?;
         self.operations.iter().try_for_each(|operation| line(&Line::Operation(operation.clone())))
     }
@@ -211,7 +220,7 @@ impl History {
             }
             let Some(history) = histories.last_mut() else { continue };
             match line {
-                Line::Episode(_) => {}
+                Line::Episode(promise) => history.promise = promise,
                 Line::Operation(operation) => history.operations.push(operation),
                 Line::Fault(fault) => history.faults.push(fault),
             }

@@ -10,7 +10,7 @@ use std::{
 
 use clap::{Parser, Subcommand, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use read_router_chaos::{Failure, Gate, Report, Settings, checker::Promise, history::History, judge, run, work};
+use read_router_chaos::{Failure, Gate, Report, Settings, history::History, judge, run, work};
 
 /// Breaks real servers while sessions in two processes read and write, and judges what they saw.
 ///
@@ -85,12 +85,11 @@ fn main() -> ExitCode {
 }
 
 fn chaos(arguments: &Arguments) -> Result<Report, String> {
-    let promise = Promise::default();
     if let Some(path) = &arguments.check {
         let file = File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         let histories = History::read(BufReader::new(file)).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut report = Report::new(0);
-        histories.iter().for_each(|history| judge(history, promise, &mut report, |text| eprintln!("{text}")));
+        histories.iter().for_each(|history| judge(history, &mut report, |text| eprintln!("{text}")));
         return Ok(report);
     }
     let seed = arguments.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
@@ -99,7 +98,6 @@ fn chaos(arguments: &Arguments) -> Result<Report, String> {
         seed,
         tasks: arguments.tasks,
         gate: if arguments.ungated { Gate::Off } else { Gate::On },
-        promise,
         program: std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?,
         keep: arguments.keep.clone(),
     };

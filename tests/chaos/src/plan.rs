@@ -6,6 +6,8 @@ use sea_orm::ConnectOptions;
 use sea_router::{Config, Error, RoutingConnection};
 use serde::{Deserialize, Serialize};
 
+use crate::history::Promise;
+
 /// How many registers there are.
 pub(crate) const REGISTERS: u16 = 32;
 
@@ -27,6 +29,7 @@ pub(crate) struct Plan {
     pub(crate) tasks: u32,
     pub(crate) gate: Gate,
     pub(crate) timing: Timing,
+    pub(crate) promise: Promise,
 }
 
 /// Whether reads are gated.
@@ -57,6 +60,7 @@ impl Plan {
             ..Config::default()
         };
         let builder = RoutingConnection::builder(options(&self.primary)).config(config);
+        let builder = builder.monotonic_fallback(self.promise.monotonic_on_primary);
         builder.replicas(self.replicas.iter().map(|url| options(url))).connect().await
     }
 }

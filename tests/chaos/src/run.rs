@@ -11,7 +11,7 @@ use std::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    checker::{Promise, check},
+    checker::check,
     episode::{Episode, Outcome},
     excerpt::excerpt,
     history::History,
@@ -30,8 +30,6 @@ pub struct Settings {
     pub tasks: u32,
     /// Whether reads are gated.
     pub gate: Gate,
-    /// What is held against the router.
-    pub promise: Promise,
     /// This program, which is run again as the second process.
     pub program: PathBuf,
     /// The file that gets the whole history, as JSON lines.
@@ -99,10 +97,10 @@ pub async fn run(
         let Outcome { history, counters, stats } = episode.run(&settings.program, shown).await?;
         elapsed += length;
         if let Some(keep) = &mut keep {
-            history.write(number, keep).map_err(Failure::run)?;
+            history.write(keep).map_err(Failure::run)?;
         }
         let broken = report.broken();
-        judge(&history, settings.promise, &mut report, &mut tell);
+        judge(&history, &mut report, &mut tell);
         if report.broken() > broken {
             stats.iter().for_each(|stats| tell(stats));
         }
@@ -113,8 +111,8 @@ pub async fn run(
 }
 
 /// Judges one history and adds it to the report.
-pub fn judge(history: &History, promise: Promise, report: &mut Report, mut tell: impl FnMut(&str)) {
-    let verdict = check(history, promise);
+pub fn judge(history: &History, report: &mut Report, mut tell: impl FnMut(&str)) {
+    let verdict = check(history);
     let mut shown = std::collections::HashMap::new();
     for violation in &verdict.violations {
         let count: &mut usize = shown.entry(violation.kind).or_default();

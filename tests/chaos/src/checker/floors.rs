@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Acknowledged, Kind, Mark, Promise, Verdict, knowable, surviving};
+use super::{Acknowledged, Kind, Mark, Verdict, knowable, surviving};
 use crate::history::{Action, Class, History, Operation, Outcome, Value};
 
 /// What one session has of one register.
@@ -12,13 +12,15 @@ struct Floor {
     own: Mark,
     /// Shown by a server that was no standby.
     shown: Mark,
+    /// Shown by a primary that the router had asked as a replica.
+    promoted: Mark,
     /// Shown by a standby.
     replica: Mark,
 }
 
 impl Floor {
     fn map(self, f: impl Fn(Mark) -> Mark) -> Self {
-        Self { own: f(self.own), shown: f(self.shown), replica: f(self.replica) }
+        Self { own: f(self.own), shown: f(self.shown), promoted: f(self.promoted), replica: f(self.replica) }
     }
 }
 
@@ -33,7 +35,7 @@ enum Moment {
 }
 
 /// Goes through all starts and ends in the order of time.
-pub(super) fn check(history: &History, acknowledged: &Acknowledged, promise: Promise, verdict: &mut Verdict) {
+pub(super) fn check(history: &History, acknowledged: &Acknowledged, verdict: &mut Verdict) {
     let mut moments: Vec<(u64, Moment, usize)> = Vec::with_capacity(2 * history.operations.len());
     for (index, operation) in history.operations.iter().enumerate() {
         if let Action::Resume(_) = operation.action {
@@ -58,7 +60,7 @@ pub(super) fn check(history: &History, acknowledged: &Acknowledged, promise: Pro
             }
             (Moment::Started, Action::Read(Class::Strict)) if operation.outcome == Outcome::Done => {
                 if let Some(floors) = sessions.get(&operation.session) {
-                    judge(operation, floors, acknowledged, history, promise, verdict);
+                    judge(operation, floors, acknowledged, history, verdict);
                 }
             }
             (Moment::Ended, Action::Read(_) | Action::Write(_)) => {
@@ -69,26 +71,27 @@ pub(super) fn check(history: &History, acknowledged: &Acknowledged, promise: Pro
     }
 }
 
-fn judge(
-    read: &Operation,
-    floors: &Floors,
-    acknowledged: &Acknowledged,
-    history: &History,
-    promise: Promise,
-    verdict: &mut Verdict,
-) {
+fn judge(read: &Operation, floors: &Floors, acknowledged: &Acknowledged, history: &History, verdict: &mut Verdict) {
     let on_standby = read.server.is_some_and(|server| server.standby);
+    let is_split = knowable(history, read.started) < read.started;
     for &Value { register, version, .. } in &read.values {
         let Some(floor) = floors.get(&register).copied() else { continue };
-        let floor = if [floor.own, floor.shown, floor.replica].iter().all(|mark| mark.version <= version) {
-            floor
-        } else {
-            floor.map(|mark| surviving(history, read, register, mark))
-        };
+        let floor =
+            if [floor.own, floor.shown, floor.promoted, floor.replica].iter().all(|mark| mark.version <= version) {
+                floor
+            } else {
+                floor.map(|mark| surviving(history, read, register, mark))
+            };
         if floor.own.version > version {
             verdict.add(Kind::MissedOwnWrite, read, register, version, floor.own);
         } else if floor.shown.version > version {
             verdict.add(Kind::MissedShown, read, register, version, floor.shown);
+        } else if floor.promoted.version > version {
+            if is_split && !on_standby {
+                verdict.excused += 1;
+            } else {
+                verdict.add(Kind::MissedShown, read, register, version, floor.promoted);
+            }
         } else if floor.replica.version <= version {
             // It has all.
         } else if on_standby {
@@ -99,11 +102,11 @@ fn judge(
             let binds = |at| known(at).version.min(floor.replica.version) > version;
             if binds(knowable(history, read.started)) {
                 verdict.add(Kind::BehindAcknowledged, read, register, version, floor.replica);
-            } else if promise.monotonic_on_primary {
+            } else if history.promise.monotonic_on_primary && !is_split {
                 verdict.add(Kind::WentBackOnPrimary, read, register, version, floor.replica);
             } else {
-                verdict.excused += u64::from(binds(read.started));
-                verdict.went_back_on_primary += 1;
+                verdict.excused += u64::from(is_split);
+                verdict.went_back_on_primary += u64::from(!is_split);
             }
         }
     }
@@ -119,6 +122,7 @@ fn raise(floors: &mut Floors, operation: &Operation) {
         let place = match (is_write, is_done) {
             (true, true) => &mut floor.own,
             (false, true) if on_standby => &mut floor.replica,
+            (false, true) if operation.reason.is_none() => &mut floor.promoted,
             _ => &mut floor.shown,
         };
         // A write that did not come to its end has still seen the version that it was about to replace.
@@ -134,6 +138,7 @@ fn merge(floors: &mut Floors, other: &Floors) {
         let mine = floors.entry(*register).or_default();
         mine.own = mine.own.max(theirs.own);
         mine.shown = mine.shown.max(theirs.shown);
+        mine.promoted = mine.promoted.max(theirs.promoted);
         mine.replica = mine.replica.max(theirs.replica);
     }
 }

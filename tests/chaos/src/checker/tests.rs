@@ -1,7 +1,7 @@
 //! Each kind of violation is found where it is planted, and not in a history that differs in one place.
 
-use super::{Kind, Promise, Verdict, check};
-use crate::history::{Action, Class, Fault, History, LEAP, Operation, Outcome, Promotion, Server, Value};
+use super::{Kind, Verdict, check};
+use crate::history::{Action, Class, Fault, History, LEAP, Operation, Outcome, Promise, Promotion, Server, Value};
 
 mod generated;
 
@@ -47,7 +47,7 @@ fn ending(outcome: Outcome, operation: Operation) -> Operation {
 }
 
 fn verdict(operations: Vec<Operation>) -> Verdict {
-    check(&History { operations, faults: Vec::new() }, Promise::default())
+    check(&History { operations, ..History::default() })
 }
 
 fn kinds(verdict: &Verdict) -> Vec<Kind> {
@@ -131,7 +131,7 @@ fn a_primary_behind_a_replica_is_counted_and_behind_an_acknowledgement_is_a_viol
     let found = verdict(history.clone());
     assert_eq!((kinds(&found), found.went_back_on_primary), (vec![], 1));
     let promise = Promise { monotonic_on_primary: true };
-    let found = check(&History { operations: history, faults: Vec::new() }, promise);
+    let found = check(&History { operations: history, promise, ..History::default() });
     assert_eq!((kinds(&found), found.went_back_on_primary), (vec![Kind::WentBackOnPrimary], 0));
 
     // A later version that somebody was told of stands for the one that was shown.
@@ -176,7 +176,7 @@ fn a_bound_is_broken() {
 fn two_primaries_excuse_what_others_wrote_meanwhile() {
     let promotion = Some(Promotion { began: 10, fenced: 30, kept: Vec::new() });
     let fault = Fault { kind: "failover".into(), node: "replica0".into(), began: 9, ended: 31, promotion };
-    let judge = |operations| check(&History { operations, faults: vec![fault.clone()] }, Promise::default());
+    let judge = |operations| check(&History { operations, faults: vec![fault.clone()], ..History::default() });
     let write = |at| of(2, write(10, at, 1));
     let bounded = |started| read(11, (started, 90), Class::Bounded(20), STANDBY, (0, 0));
     // Acknowledged before the promotion, or read once the old primary was dead: it binds.
@@ -194,6 +194,13 @@ fn two_primaries_excuse_what_others_wrote_meanwhile() {
     let found = judge(vec![write((11, 15)), shown.clone(), back((16, 17))]);
     assert_eq!((kinds(&found), found.excused), (vec![], 1));
     assert_eq!(kinds(&judge(vec![write((11, 15)), shown, back((30, 31))])), [Kind::BehindAcknowledged]);
+    // Shown by the promoted server itself, when it was still taken for a replica.
+    let promoted = read(11, (16, 17), STRICT, Server { standby: false, ..STANDBY }, (1, 10));
+    let found = judge(vec![write((11, 15)), promoted.clone(), back((18, 19))]);
+    assert_eq!((kinds(&found), found.excused), (vec![], 1));
+    assert_eq!(kinds(&judge(vec![write((11, 15)), promoted.clone(), back((30, 31))])), [Kind::MissedShown]);
+    let known = Operation { reason: Some("behind".into()), ..promoted };
+    assert_eq!(kinds(&judge(vec![write((11, 15)), known, back((18, 19))])), [Kind::MissedShown]);
 }
 
 #[test]
@@ -226,6 +233,7 @@ fn the_end_has_all_that_was_acknowledged() {
 fn a_history_is_read_as_it_was_written() {
     let value = Value { register: 0, version: 1, tag: 10 };
     let history = History {
+        promise: Promise { monotonic_on_primary: true },
         operations: vec![
             write(10, (0, 5), 1),
             ending(Outcome::Failed("x".into()), call(11, (1, 2), Action::Resume(vec![3]))),
@@ -239,8 +247,8 @@ fn a_history_is_read_as_it_was_written() {
         }],
     };
     let mut file = Vec::new();
-    history.write(1, &mut file).unwrap();
-    history.write(2, &mut file).unwrap();
+    history.write(&mut file).unwrap();
+    history.write(&mut file).unwrap();
     assert_eq!(History::read(file.as_slice()).unwrap(), [history.clone(), history]);
 }
 
@@ -253,7 +261,7 @@ fn a_loss_is_told() {
     let judge = |last: Vec<Operation>| {
         let leap = of(0, write(12, (11, 12), 1 + LEAP));
         let operations = [vec![of(2, write(10, (0, 1), 1)), write(11, (4, 5), 2), leap], last].concat();
-        check(&History { operations, faults: vec![fault.clone()] }, Promise::default())
+        check(&History { operations, faults: vec![fault.clone()], ..History::default() })
     };
     let because = |reason: &str, read| Operation { reason: Some(reason.into()), ..read };
     let on_new = |at, class| read(20, at, class, PRIMARY, (1 + LEAP, 12));

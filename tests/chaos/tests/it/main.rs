@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use read_router_chaos::{Gate, Report, Settings, checker::Promise, run};
+use read_router_chaos::{Gate, Report, Settings, run};
 use tokio::sync::Mutex;
 
 /// One run at a time has the machine.
@@ -15,7 +15,6 @@ async fn chaos(gate: Gate, seconds: u64, seed: u64) -> Report {
         seed,
         tasks: 6,
         gate,
-        promise: Promise::default(),
         program: PathBuf::from(env!("CARGO_BIN_EXE_chaos")),
         keep: None,
     };

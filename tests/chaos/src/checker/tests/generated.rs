@@ -3,9 +3,7 @@
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{
-    Action, Class, History, Kind, OTHER, Operation, Outcome, PRIMARY, Promise, STANDBY, Value, call, check, kinds,
-};
+use super::{Action, Class, History, Kind, OTHER, Operation, Outcome, PRIMARY, STANDBY, Value, call, check, kinds};
 
 const REGISTERS: usize = 3;
 const SESSIONS: usize = 4;
@@ -131,7 +129,7 @@ fn read_of(
 }
 
 fn judge(operations: &[Operation]) -> super::Verdict {
-    check(&History { operations: operations.to_vec(), faults: Vec::new() }, Promise::default())
+    check(&History { operations: operations.to_vec(), ..History::default() })
 }
 
 /// Puts the value that a read shows back by one version, under the name of whoever wrote that.
