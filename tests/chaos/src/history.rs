@@ -158,6 +158,8 @@ pub struct Promotion {
     pub began: u64,
     /// An instant from which on the old primary was dead.
     pub fenced: u64,
+    /// An instant before the primary's name was moved.
+    pub named: u64,
     /// Where the old primary died with commits that nobody else had: the registers as the new one had them before it
     /// was written to. Then its versions went on from there by a [`LEAP`]. Empty where nothing was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

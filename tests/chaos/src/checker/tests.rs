@@ -174,7 +174,7 @@ fn a_bound_is_broken() {
 
 #[test]
 fn two_primaries_excuse_what_others_wrote_meanwhile() {
-    let promotion = Some(Promotion { began: 10, fenced: 30, kept: Vec::new() });
+    let promotion = Some(Promotion { began: 10, fenced: 30, named: 12, kept: Vec::new() });
     let fault = Fault { kind: "failover".into(), node: "replica0".into(), began: 9, ended: 31, promotion };
     let judge = |operations| check(&History { operations, faults: vec![fault.clone()], ..History::default() });
     let write = |at| of(2, write(10, at, 1));
@@ -243,7 +243,7 @@ fn a_history_is_read_as_it_was_written() {
             node: "replica0".into(),
             began: 1,
             ended: 2,
-            promotion: Some(Promotion { began: 1, fenced: 2, kept: vec![value] }),
+            promotion: Some(Promotion { began: 1, fenced: 2, named: 1, kept: vec![value] }),
         }],
     };
     let mut file = Vec::new();
@@ -256,7 +256,7 @@ fn a_history_is_read_as_it_was_written() {
 fn a_loss_is_told() {
     // The old primary dies with version 2; the new one goes on from 1 by a leap.
     let kept = vec![Value { register: 0, version: 1, tag: 10 }];
-    let promotion = Some(Promotion { began: 10, fenced: 9, kept });
+    let promotion = Some(Promotion { began: 10, fenced: 9, named: 13, kept });
     let fault = Fault { kind: "failover".into(), node: "replica0".into(), began: 8, ended: 12, promotion };
     let judge = |last: Vec<Operation>| {
         let leap = of(0, write(12, (11, 12), 1 + LEAP));
@@ -271,6 +271,8 @@ fn a_loss_is_told() {
     assert_eq!((kinds(&found), found.told), (vec![], 1));
     assert_eq!(kinds(&judge(vec![silent.clone()])), [Kind::LostSilently]);
     assert_eq!(kinds(&judge(vec![on_new((15, 16), STRICT)])), [Kind::LostSilently]);
+    // An answer of the old primary, heard late.
+    assert_eq!(kinds(&judge(vec![read(20, (9, 16), STRICT, PRIMARY, (2, 11))])), []);
     // Told once, it goes on, also on a replica that has not the leap yet.
     let later = read(21, (17, 18), STRICT, STANDBY, (1, 10));
     assert_eq!(kinds(&judge(vec![later.clone()])), [Kind::LostSilently]);
@@ -278,6 +280,10 @@ fn a_loss_is_told() {
     let found = judge(vec![refused, later]);
     assert_eq!((kinds(&found), found.told), (vec![], 1));
     // A write, or a read without a class, may have told it; another session has lost nothing.
+    // A call that failed before the primary's name was moved tells nothing.
+    let failed = |at| ending(Outcome::Failed("connection_lost".into()), call(19, at, Action::Write(vec![0])));
+    assert_eq!(kinds(&judge(vec![failed((11, 12)), silent.clone()])), [Kind::LostSilently]);
+    assert_eq!(kinds(&judge(vec![failed((11, 13)), silent.clone()])), []);
     let write = write(20, (13, 14), 2 + LEAP);
     let after = Operation { values: vec![Value { register: 0, version: 2 + LEAP, tag: 20 }], ..silent.clone() };
     assert_eq!(kinds(&judge(vec![write, Operation { id: 21, ..after }])), []);

@@ -32,6 +32,8 @@ fn check_session(operations: &[&Operation], promotion: &Promotion, verdict: &mut
     let mut had: Option<(u16, Mark)> = None;
     for operation in operations {
         let read = match (&operation.action, &operation.outcome) {
+            // Nobody has met the new primary yet.
+            (_, Outcome::Failed(_) | Outcome::Cancelled) if operation.ended < promotion.named => continue,
             (_, Outcome::Cancelled) => return,
             (Action::Read(class), Outcome::Done) => Some(*class),
             _ => None,
@@ -48,6 +50,8 @@ fn check_session(operations: &[&Operation], promotion: &Promotion, verdict: &mut
                     verdict.told += 1;
                     return;
                 }
+                // It may have been answered by the old primary.
+                (Action::Read(Class::Strict), Outcome::Done) if operation.started < promotion.began => {}
                 (Action::Read(Class::Strict), Outcome::Done) => {
                     let found = operation.values.iter().find(|value| value.register == register);
                     let found = found.map_or(0, |value| value.version);

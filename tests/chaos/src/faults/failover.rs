@@ -35,16 +35,16 @@ impl Injector {
         self.node(self.primary).crash()?;
         let fenced = clock::now();
         let new = self.most_advanced()?;
-        let promotion = Promotion { began: clock::now(), fenced, kept: Vec::new() };
+        let mut promotion = Promotion { began: clock::now(), fenced, named: 0, kept: Vec::new() };
         self.node(new).promote()?;
         if self.random.random_bool(0.5) {
-            self.name.point_to(self.node(new));
+            promotion.named = self.rename(new);
             self.pause(0, 200);
             self.let_others_follow(new)?;
         } else {
             self.let_others_follow(new)?;
             self.pause(0, 200);
-            self.name.point_to(self.node(new));
+            promotion.named = self.rename(new);
         }
         self.became_primary(new, "failover_dead", began, promotion);
         Ok(())
@@ -57,10 +57,10 @@ impl Injector {
         let began = clock::now();
         self.node(new).promote()?;
         self.pause(0, 300);
-        self.name.point_to(self.node(new));
+        let named = self.rename(new);
         self.pause(0, 800);
         self.node(self.primary).crash()?;
-        let promotion = Promotion { began, fenced: clock::now(), kept: Vec::new() };
+        let promotion = Promotion { began, fenced: clock::now(), named, kept: Vec::new() };
         self.became_primary(new, "failover_beside", began, promotion);
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Injector {
         self.node(self.primary).crash()?;
         let fenced = clock::now();
         let new = self.most_advanced()?;
-        let mut promotion = Promotion { began: clock::now(), fenced, kept: Vec::new() };
+        let mut promotion = Promotion { began: clock::now(), fenced, named: 0, kept: Vec::new() };
         self.node(new).promote()?;
         promotion.kept = registers(self.node(new), REGISTERS)?;
         // Nobody but us can write there yet: the primary's name still leads to the old one.
@@ -95,10 +95,17 @@ impl Injector {
             reason: None,
         });
         self.pause(0, 200);
-        self.name.point_to(self.node(new));
+        promotion.named = self.rename(new);
         self.let_others_follow(new)?;
         self.became_primary(new, "failover_lossy", began, promotion);
         Ok(())
+    }
+
+    /// Moves the primary's name; returns an instant before.
+    fn rename(&self, new: usize) -> u64 {
+        let before = clock::now();
+        self.name.point_to(self.node(new));
+        before
     }
 
     /// The standby that has most of a primary that is gone.
