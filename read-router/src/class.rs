@@ -53,6 +53,12 @@ impl ReadClass {
         ReadOptions::new(self).or_error()
     }
 
+    /// Reads only on replicas of [this group](crate::ReplicaConfig::group).
+    #[must_use]
+    pub const fn in_group(self, name: &'static str) -> ReadOptions {
+        ReadOptions::new(self).in_group(name)
+    }
+
     /// The name in events and statistics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -70,6 +76,7 @@ pub struct ReadOptions {
     class: ReadClass,
     wait: Option<Duration>,
     fallback: Fallback,
+    group: Option<&'static str>,
 }
 
 /// Where a read goes that no replica can serve within its wait budget.
@@ -86,7 +93,7 @@ impl ReadOptions {
     /// The class with the default wait budget and the primary as fallback.
     #[must_use]
     pub const fn new(class: ReadClass) -> Self {
-        Self { class, wait: None, fallback: Fallback::Primary }
+        Self { class, wait: None, fallback: Fallback::Primary, group: None }
     }
 
     /// Waits this long for a replica to become good enough. Zero means: decide on what is known now.
@@ -107,6 +114,19 @@ impl ReadOptions {
     pub const fn or_error(mut self) -> Self {
         self.fallback = Fallback::Error;
         self
+    }
+
+    /// Reads only on replicas of [this group](crate::ReplicaConfig::group). Defaults to all replicas.
+    #[must_use]
+    pub const fn in_group(mut self, name: &'static str) -> Self {
+        self.group = Some(name);
+        self
+    }
+
+    /// The group of replicas asked for; `None` means all.
+    #[must_use]
+    pub const fn group(&self) -> Option<&'static str> {
+        self.group
     }
 
     /// The class asked for.
