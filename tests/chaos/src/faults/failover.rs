@@ -94,7 +94,7 @@ impl Injector {
             server: Some(Server { port: self.node(new).port(), standby: false }),
             reason: None,
         });
-        self.pause(0, 200);
+        self.pause(0, 50);
         promotion.named = self.rename(new);
         self.let_others_follow(new)?;
         self.became_primary(new, "failover_lossy", began, promotion);

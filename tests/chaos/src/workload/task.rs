@@ -60,7 +60,7 @@ impl Task {
             self.step().await;
             // Who finds a server gone does not ask again at once: that would keep the machine busy with errors.
             if self.log[done..].iter().any(|operation| matches!(operation.outcome, Outcome::Failed(_))) {
-                tokio::time::sleep(Duration::from_millis(self.random.random_range(1..20))).await;
+                tokio::time::sleep(Duration::from_millis(self.random.random_range(10..80))).await;
             }
         }
         self.log
@@ -89,7 +89,7 @@ impl Task {
             0..22 => self.write(&handle).await,
             22..26 => self.write_all(&handle).await,
             26..78 => {
-                for _ in 0..self.random.random_range(1..=3) {
+                for _ in 0..self.random.random_range(1..=5) {
                     self.read(&handle, Class::Strict).await;
                 }
             }
