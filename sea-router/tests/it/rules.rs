@@ -22,7 +22,7 @@ mod quarantine;
 mod sessions;
 
 /// Begins every message that says that a promise was broken.
-const BROKEN: &str = "BROKEN:";
+pub(crate) const BROKEN: &str = "BROKEN:";
 /// Part of a probe and of nothing else.
 const PROBE: &str = "pg_last_wal_replay_lsn";
 const SCHEMA: &str = "CREATE TABLE t (id bigint PRIMARY KEY, v bigint); INSERT INTO t VALUES (0, 0)";
@@ -146,10 +146,11 @@ fn kept_by(reason: PrimaryReason, read: Result<Option<i64>, DbErr>, served: Opti
 }
 
 #[cfg(not(read_router_mutants))]
-fn switch_off() {}
+pub(crate) fn switch_off() {}
 
+/// Switches the rule off that this process is to run without.
 #[cfg(read_router_mutants)]
-fn switch_off() {
+pub(crate) fn switch_off() {
     read_router::mutants::switch_off_everywhere(off::asked().map_or(0, read_router::mutants::Rule::bit));
 }
 
