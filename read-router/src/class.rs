@@ -13,15 +13,23 @@ pub enum ReadClass {
     /// read on the primary had shown it, and, between replicas, never goes back in time.
     /// Not guaranteed: a standby can show a commit a moment before the primary does, so a read that falls
     /// back to the primary right after a replica read may miss a commit that was not yet acknowledged to
-    /// anyone; commits with `synchronous_commit=off` are void once their server crashed; commits that a
-    /// failover lost are gone, and reported.
+    /// anyone, unless the session has [monotonic fallback](crate::Session::with_monotonic_fallback); commits
+    /// with `synchronous_commit=off` are void once their server crashed; commits that a failover lost are
+    /// gone, and reported; what a replica showed after it was promoted, or had followed a promoted one, counts
+    /// once it was asked again, so that until then an old primary that nobody has fenced may serve a fallback;
+    /// a role without `pg_monitor` may take a standby of the new timeline for one of the old while nobody else
+    /// has shown it the new one.
     #[doc(alias("read-your-writes", "causal", "monotonic", "strict"))]
     MustSeeMyWrite,
     /// Everything that anyone had committed longer ago than this.
     ///
     /// The bound is proven by positions, without the servers' clocks: the replica has replayed a position
     /// that the primary had at a moment less than this long ago. It counts up to the moment when the read
-    /// is sent. Above ten minutes it is as good as unproven, since no older positions are kept.
+    /// is sent, by a clock that runs while the machine sleeps where there is one (on all but BSDs). Above ten minutes it
+    /// is as good as unproven, since no older positions are kept.
+    ///
+    /// Not guaranteed: what a new primary commits that none of our connections has seen yet; no client can
+    /// know of it.
     #[doc(alias("bounded staleness", "max staleness"))]
     SecondsStale(Duration),
     /// Some committed state of this cluster, not of a branch of history known to be discarded.
@@ -45,6 +53,12 @@ impl ReadClass {
         ReadOptions::new(self).or_error()
     }
 
+    /// Reads only on replicas of [this group](crate::ReplicaConfig::group).
+    #[must_use]
+    pub const fn in_group(self, name: &'static str) -> ReadOptions {
+        ReadOptions::new(self).in_group(name)
+    }
+
     /// The name in events and statistics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -62,6 +76,7 @@ pub struct ReadOptions {
     class: ReadClass,
     wait: Option<Duration>,
     fallback: Fallback,
+    group: Option<&'static str>,
 }
 
 /// Where a read goes that no replica can serve within its wait budget.
@@ -78,7 +93,7 @@ impl ReadOptions {
     /// The class with the default wait budget and the primary as fallback.
     #[must_use]
     pub const fn new(class: ReadClass) -> Self {
-        Self { class, wait: None, fallback: Fallback::Primary }
+        Self { class, wait: None, fallback: Fallback::Primary, group: None }
     }
 
     /// Waits this long for a replica to become good enough. Zero means: decide on what is known now.
@@ -99,6 +114,19 @@ impl ReadOptions {
     pub const fn or_error(mut self) -> Self {
         self.fallback = Fallback::Error;
         self
+    }
+
+    /// Reads only on replicas of [this group](crate::ReplicaConfig::group). Defaults to all replicas.
+    #[must_use]
+    pub const fn in_group(mut self, name: &'static str) -> Self {
+        self.group = Some(name);
+        self
+    }
+
+    /// The group of replicas asked for; `None` means all.
+    #[must_use]
+    pub const fn group(&self) -> Option<&'static str> {
+        self.group
     }
 
     /// The class asked for.

@@ -43,13 +43,18 @@ pub fn refused(class: Option<ReadClass>, reason: PrimaryReason) {
     debug!(target: SELECTION, class = name(class), reason = reason.as_str(), "refused");
 }
 
-/// A replica refused as a write what had passed for a read.
-pub fn misrouted(node: NodeId, repeated: bool) {
+/// A replica refused as a write what had passed for a read; `is_new` if it is the first of its shape.
+pub fn misrouted(node: NodeId, repeated: bool, is_new: bool) {
+    if !is_new {
+        debug!(target: SELECTION, replica = %node, repeated_on_primary = repeated, "a replica refused a statement again");
+        return;
+    }
     warn!(
         target: SELECTION,
         replica = %node,
         repeated_on_primary = repeated,
-        "a replica refused a statement that looked like a read; read it with on_primary()"
+        "a replica refused a statement that looked like a read; it goes to the primary from now on; call it with \
+         on_primary() (stats().misrouted_statements shows which)"
     );
 }
 

@@ -25,20 +25,24 @@
 //!
 //! | module of thought | types |
 //! |---|---|
-//! | the choice | [`select`], [`Need`], [`Route`], [`Proof`], [`PrimaryReason`], [`Served`], [`InFlight`] |
+//! | the choice | [`select`], [`Need`], [`Route`], [`Proof`], [`PrimaryReason`], [`Served`], [`InFlight`], [`explain`] |
 //! | what a read asks for | [`ReadClass`], [`ReadOptions`], [`Fallback`], [`Config`] |
+//! | what a replica is for | [`ReplicaConfig`] |
 //! | what is known of servers | [`Topology`], [`Node`], [`Standing`], [`Observation`], [`Sample`] |
 //! | who asks them | [`Monitor`], [`probe`], [`Failure`] |
 //! | what a session must see | [`Session`], [`Token`], [`BranchLost`] |
 //! | positions in history | [`Lsn`], [`Branch`], [`Position`], [`Epoch`], [`Instance`] |
-//! | what is a read | [`StatementKind`], [`StatementKinds`] |
+//! | what is a read | [`StatementKind`], [`StatementKinds`], [`StatementTally`] |
 //! | what a failed read says | [`ReplicaError`] |
 //! | what happened | [`Stats`], [`Counters`], [`events`] |
 
 mod branch;
+mod choice;
 mod class;
 mod config;
 pub mod events;
+mod floor;
+mod in_flight;
 mod lsn;
 mod monitor;
 #[cfg(read_router_mutants)]
@@ -50,6 +54,7 @@ mod positions;
 pub mod probe;
 #[cfg(test)]
 mod rehearsal;
+mod replica;
 mod route;
 mod samples;
 mod select;
@@ -60,22 +65,26 @@ mod stats;
 mod time;
 mod token;
 mod topology;
+mod verdict;
 mod visible;
 
 pub use branch::{Branch, Epoch, Instance, NodeId, Position, SystemId, Timeline};
 pub use class::{Fallback, ReadClass, ReadOptions};
 pub use config::{Config, InvalidConfig};
+pub use in_flight::InFlight;
 pub use lsn::{Lsn, ParseLsnError, WalLayout};
 pub use monitor::Monitor;
 pub use observation::{Failure, Observation, Role};
 pub use probe::{Answer, Backend, Greeting, Opened, UnexpectedAnswer};
+pub use replica::ReplicaConfig;
 pub use route::{Ask, PrimaryReason, Proof, Route, Served};
 pub use samples::Sample;
-pub use select::{InFlight, Need, select};
+pub use select::{Need, select};
 pub use session::{BranchLost, Session, WriteId, connection_trusts};
 pub use sqlstate::ReplicaError;
-pub use statement::{NotRead, StatementKind, StatementKinds};
+pub use statement::{NotRead, StatementCount, StatementKind, StatementKinds, StatementTally};
 pub use stats::{ClassName, Counters, NodeStats, PrimaryCount, Stats};
 pub use time::Time;
 pub use token::{ParseTokenError, Token};
 pub use topology::{Node, Standing, Topology};
+pub use verdict::{Explanation, Unfit, Verdict, explain};

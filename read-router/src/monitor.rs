@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Answer, Ask, Branch, Config, Epoch, Failure, Greeting, Instance, NodeId, Observation, Role, Time, Topology,
-    WalLayout,
+    Answer, Ask, Branch, Config, Epoch, Failure, Greeting, Instance, NodeId, Observation, ReplicaConfig, Role, Time,
+    Topology, WalLayout,
     mutants::{Rule, is_off},
 };
 
@@ -55,8 +55,14 @@ impl Monitor {
     /// A monitor of the primary and `replicas` more nodes, all of them due at once.
     #[must_use]
     pub fn new(replicas: usize, config: Config) -> Self {
-        let nodes = replicas + 1;
-        Self { topology: Topology::new(nodes, &config), config, probes: vec![Probe::default(); nodes], next_epoch: 0 }
+        Self::with_replicas(vec![ReplicaConfig::new(); replicas], config)
+    }
+
+    /// A monitor of the primary and of these replicas, all of them due at once.
+    #[must_use]
+    pub fn with_replicas(replicas: Vec<ReplicaConfig>, config: Config) -> Self {
+        let probes = vec![Probe::default(); replicas.len() + 1];
+        Self { topology: Topology::new(replicas, &config), config, probes, next_epoch: 0 }
     }
 
     /// What is known now.

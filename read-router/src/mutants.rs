@@ -37,7 +37,8 @@ pub enum Rule {
     LaterCap,
     /// 11: only samples of the highest timeline bound the staleness.
     HighestTimeline,
-    /// 12: the probe reads the position before the timeline.
+    /// 12: the probe reads the position before the timeline. Adapters ask, where they send it.
+    #[cfg(read_router_mutants)]
     PositionFirst,
     /// 13: a replica ahead of a later sample is quarantined.
     Quarantine,

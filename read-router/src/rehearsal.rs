@@ -1,8 +1,8 @@
 //! A stage for the core's own tests: a monitor that is told answers, in milliseconds.
 
 use crate::{
-    Answer, Backend, Branch, Config, Epoch, Failure, Greeting, Instance, Lsn, Monitor, NodeId, Role, SystemId, Time,
-    Timeline, Topology, WalLayout,
+    Answer, Backend, Branch, Config, Epoch, Failure, Greeting, Instance, Lsn, Monitor, NodeId, ReplicaConfig, Role,
+    SystemId, Time, Timeline, Topology, WalLayout,
 };
 
 pub(crate) const P: NodeId = NodeId::PRIMARY;
@@ -27,9 +27,14 @@ pub(crate) struct Rehearsal {
 impl Rehearsal {
     /// A primary and `replicas` replicas, each with an open probe connection; nothing answered yet.
     pub(crate) fn new(replicas: usize) -> Self {
-        let mut stage =
-            Self { monitor: Monitor::new(replicas, Config::default()), epochs: Vec::new(), servers: Vec::new() };
-        for index in 0..=u16::try_from(replicas).unwrap() {
+        Self::with_replicas(vec![ReplicaConfig::new(); replicas])
+    }
+
+    pub(crate) fn with_replicas(replicas: Vec<ReplicaConfig>) -> Self {
+        let last = u16::try_from(replicas.len()).unwrap();
+        let monitor = Monitor::with_replicas(replicas, Config::default());
+        let mut stage = Self { monitor, epochs: Vec::new(), servers: Vec::new() };
+        for index in 0..=last {
             stage.epochs.push(Epoch(0));
             stage.servers.push((0, 0));
             stage.open(NodeId(index), i64::from(index), 7);

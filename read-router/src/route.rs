@@ -98,14 +98,19 @@ pub enum PrimaryReason {
     Asked,
     /// A transaction that may write.
     Transaction,
+    /// The pool of the replica was not built to tell whose connections it hands out, so that a transaction on it proves
+    /// nothing.
+    Untracked,
     /// The isolation level does not exist on a replica (`SERIALIZABLE`).
     Isolation,
-    /// No replica is configured.
+    /// No replica is configured, or none for the class or the group.
     NoReplica,
     /// No replica answers, or none is a trustworthy one; [`Standing`](crate::Standing) says which it is.
     NoneUp,
     /// Nothing is known of what the session has done.
     UnknownSession,
+    /// The session has written within its [primary window](crate::Session::with_primary_window).
+    RecentWrite,
     /// A write of the session has an unknown outcome and may still happen.
     InDoubt,
     /// A connection whose writes we do not see is out.
@@ -133,15 +138,17 @@ pub enum PrimaryReason {
 
 impl PrimaryReason {
     /// All reasons, in the order of their values.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::NotARead,
         Self::Unannotated,
         Self::Asked,
         Self::Transaction,
+        Self::Untracked,
         Self::Isolation,
         Self::NoReplica,
         Self::NoneUp,
         Self::UnknownSession,
+        Self::RecentWrite,
         Self::InDoubt,
         Self::GivenOut,
         Self::Unresolved,
@@ -163,10 +170,12 @@ impl PrimaryReason {
             Self::Unannotated => "unannotated",
             Self::Asked => "asked",
             Self::Transaction => "transaction",
+            Self::Untracked => "untracked",
             Self::Isolation => "isolation",
             Self::NoReplica => "no_replica",
             Self::NoneUp => "none_up",
             Self::UnknownSession => "unknown_session",
+            Self::RecentWrite => "recent_write",
             Self::InDoubt => "in_doubt",
             Self::GivenOut => "given_out",
             Self::Unresolved => "unresolved",
@@ -189,8 +198,10 @@ impl PrimaryReason {
             Self::Unannotated => "the read has no class",
             Self::Asked => "the primary was asked for",
             Self::Transaction => "a transaction that may write runs on the primary",
+            Self::Untracked => "a transaction on this replica's pool proves nothing; build the pool with a tracker",
             Self::Isolation => "replicas have no SERIALIZABLE isolation",
-            Self::NoReplica => "no replica is configured",
+            Self::NoReplica => "no replica is configured for this class and group",
+            Self::RecentWrite => "this session has just written",
             Self::NoneUp => "no configured replica answers as a replica of this cluster",
             Self::UnknownSession => {
                 "nothing is known of what this session has written; read on the primary once, or start a new session"

@@ -1,7 +1,10 @@
 //! What one session has done and has been shown.
 
+use std::time::Duration;
+
 use crate::{
-    Branch, Epoch, Instance, Lsn, NodeId, Observation, Position, Role, Sample, Time, Token, Topology,
+    Branch, Epoch, Instance, Lsn, NodeId, Position, Sample, Time, Token, Topology,
+    floor::{Floor, resolve_floor},
     mutants::{Rule, is_off},
     positions::Positions,
 };
@@ -31,6 +34,14 @@ pub struct Session {
     unknown: bool,
     /// Whether to stay on one replica, and on which.
     preference: Preference,
+    window: Option<PrimaryWindow>,
+}
+
+/// How long the session's other reads stay on the primary after a write, and the last write's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PrimaryWindow {
+    length: Duration,
+    wrote: Option<Time>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,20 +49,6 @@ struct Imported {
     positions: Positions,
     shown: Positions,
     at: Time,
-}
-
-/// A read that ended on a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Floor {
-    pub(crate) node: NodeId,
-    pub(crate) epoch: Epoch,
-    /// The branch that the read was proven on. It may have been promoted since; a later sample will tell.
-    pub(crate) branch: Option<Branch>,
-    pub(crate) ended_at: Time,
-    /// Where the node was after the read, once it has said so. It shows a commit a moment before its position has
-    /// passed it (the whole time that it takes to remove dropped files), so the read may have shown the record that
-    /// begins here: another node must be past this. `None` if only a primary's sample can tell.
-    pub(crate) at: Option<Position>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -115,6 +112,31 @@ impl Session {
         self
     }
 
+    /// The same session, whose `Eventual` and `SecondsStale` reads go to the primary for this long after each of its writes.
+    ///
+    /// A guess where [`MustSeeMyWrite`](crate::ReadClass::MustSeeMyWrite) has proof: a replica that lags by more than this
+    /// is read without the write. It needs no token: where the session's requests come from elsewhere, keep the time of
+    /// its last write and say so with [`wrote_at`](Self::wrote_at).
+    #[must_use]
+    pub fn with_primary_window(mut self, length: Duration) -> Self {
+        self.window = Some(PrimaryWindow { length, wrote: None });
+        self
+    }
+
+    /// The session wrote at this moment, somewhere; for the [primary window](Self::with_primary_window).
+    pub fn wrote_at(&mut self, at: Time) {
+        if let Some(window) = &mut self.window {
+            window.wrote = window.wrote.max(Some(at));
+        }
+    }
+
+    /// When the session's last write ended; `None` if it has no [primary window](Self::with_primary_window) or has not
+    /// written.
+    #[must_use]
+    pub fn last_write(&self) -> Option<Time> {
+        self.window?.wrote
+    }
+
     /// The session that goes on where `token` stands, which came at `now`.
     ///
     /// The token is input: until a sample of its branch sent after `now` has capped it, it counts as it
@@ -155,6 +177,7 @@ impl Session {
         topology: &Topology,
     ) -> Option<BranchLost> {
         self.doubts.retain(|doubt| *doubt != write);
+        self.wrote_at(at);
         self.seen_primary(branch, at, topology)
     }
 
@@ -248,9 +271,24 @@ impl Session {
                 // Epochs come and go; a session that never asks for its floors must not collect them all.
                 self.resolve(topology);
                 let place = self.floors.partition_point(|f| (f.node, f.epoch) < key);
-                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at, at: None });
+                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at, at: None, out: 0 });
             }
         }
+    }
+
+    /// A connection to a replica was given out, on which the session reads unseen: until as many
+    /// [`checked_in`](Self::checked_in) calls have come, its strict reads go to this life of the node or to the primary.
+    pub fn checked_out(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
+        self.read_done(node, epoch, branch, at, topology);
+        self.floors.iter_mut().filter(|f| (f.node, f.epoch) == (node, epoch)).for_each(|floor| floor.out += 1);
+    }
+
+    /// A connection that was [`checked_out`](Self::checked_out) is back as of `at`.
+    pub fn checked_in(&mut self, node: NodeId, epoch: Epoch, branch: Option<Branch>, at: Time, topology: &Topology) {
+        self.floors.iter_mut().filter(|f| (f.node, f.epoch) == (node, epoch)).for_each(|floor| {
+            floor.out = floor.out.saturating_sub(1);
+        });
+        self.read_done(node, epoch, branch, at, topology);
     }
 
     /// A connection whose writes we do not see was given out; strict reads go to the primary until as many
@@ -397,6 +435,14 @@ impl Session {
         }
     }
 
+    /// Whether the primary window is open: after a write, and while one may still happen.
+    pub(crate) fn has_just_written(&self, now: Time) -> bool {
+        self.window.is_some_and(|window| {
+            let wrote = window.wrote.is_some_and(|at| now.since(at) < window.length);
+            wrote || self.has_doubts() || self.has_given_out()
+        })
+    }
+
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
@@ -454,56 +500,6 @@ impl Session {
 fn sample_for_mark(topology: &Topology, branch: Branch, since: Time) -> Option<&Sample> {
     let of = if is_off(Rule::BranchOfMark) { topology.surviving()? } else { branch };
     topology.first_sample_after(of, since)
-}
-
-impl Floor {
-    /// The nearest position that has certainly all that the read showed, on whatever node.
-    pub(crate) fn passed(&self) -> Option<Position> {
-        self.at.map(|at| Position { lsn: at.lsn.next(), ..at })
-    }
-}
-
-/// What a read on a replica showed is at or below what the same life of that node shows later, but for the record that
-/// it was replaying: a node that is past the later answer has that one too. So has one that has reached a sample of the
-/// primary sent after the read, since a replica shows nothing that its primary does not have; that helps where nothing
-/// more is written. Where the node's life is over before it was heard again, such a sample of its branch is a sound
-/// substitute; one of a newer branch is not: what was shown may have been discarded, which is to be told.
-fn resolve_floor(floor: &mut Floor, topology: &Topology) -> Option<Position> {
-    let node = topology.node(floor.node)?;
-    let is_life = |o: &Observation| o.epoch == floor.epoch || is_off(Rule::SameLife);
-    let is_later = |o: &Observation| {
-        let asked = if is_off(Rule::SentAfterRead) { o.received_at } else { o.sent_at };
-        asked > floor.ended_at
-    };
-    let later = node.observation().filter(|o| is_life(o) && is_later(o));
-    if let Some((later, branch)) = later.zip(floor.branch).filter(|_| is_off(Rule::LaterBranch)) {
-        return Some(Position { branch, lsn: later.lsn });
-    }
-    let reached = later.and_then(Observation::position);
-    let alive = node.epoch() == Some(floor.epoch);
-    match (later, reached) {
-        (Some(later), Some(reached)) if later.role == Role::Primary || is_off(Rule::PastPosition) => {
-            return Some(reached);
-        }
-        (Some(_), Some(reached)) => {
-            floor.at.get_or_insert(reached);
-        }
-        // The next answer of that life will tell.
-        (None, _) if alive && floor.at.is_none() => return None,
-        _ => {}
-    }
-    let Some((at, passed)) = floor.at.zip(floor.passed()) else {
-        let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f == *b))?;
-        return Some(topology.first_sample_after(surviving, floor.ended_at)?.position());
-    };
-    let sample = topology.first_sample_after(at.branch, floor.ended_at).map(|s| s.position().min(passed));
-    let has_passed = |reached: Position| reached.branch != at.branch || sample.unwrap_or(passed).lsn <= reached.lsn;
-    match reached {
-        // Until then the node itself may serve the session's next read, and another one only once it is past `at`.
-        Some(reached) if alive => has_passed(reached).then_some(sample.unwrap_or(passed)),
-        _ if topology.surviving() == Some(at.branch) => sample,
-        _ => Some(passed),
-    }
 }
 
 /// Whether a position from outside lies on an older branch where the surviving one, asked after it came, contains it.

@@ -3,12 +3,15 @@
 mod functions;
 mod kinds;
 mod lexer;
+mod query;
+mod tally;
 mod text_hash;
 mod tokens;
 mod walk;
 mod words;
 
 pub use kinds::StatementKinds;
+pub use tally::{StatementCount, StatementTally};
 
 /// What one SQL text may do, as far as its text shows.
 ///
@@ -86,6 +89,8 @@ pub enum NotRead {
     Catalog,
     /// It is empty, malformed, too deep, or not understood.
     Unknown,
+    /// Its text passes for a read, but a replica has refused it as a write.
+    Refused,
 }
 
 impl NotRead {
@@ -100,6 +105,7 @@ impl NotRead {
             Self::SeveralStatements => "several_statements",
             Self::Catalog => "catalog",
             Self::Unknown => "unknown",
+            Self::Refused => "refused",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{InFlight, Lsn, NodeId, PrimaryReason, ReadClass, Standing, Time, Timeline, Topology};
+use crate::{InFlight, Lsn, NodeId, PrimaryReason, ReadClass, Standing, StatementCount, Time, Timeline, Topology};
 
 /// The class of a read without its parameter, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,11 @@ pub struct Stats {
     pub branch_lost: u64,
     /// Probes sent.
     pub probes: u64,
+    /// Reads that nobody has decided about, by shape, the most frequent first: what to annotate next.
+    pub unannotated: Vec<StatementCount>,
+    /// Statements that passed for reads and that a replica refused as writes, by shape: they go to the primary from then
+    /// on; call them with `on_primary()`.
+    pub misrouted_statements: Vec<StatementCount>,
 }
 
 /// Calls of one class that the primary served for one reason.
@@ -224,7 +229,8 @@ impl Counters {
         self.probes.fetch_add(1, Relaxed);
     }
 
-    /// The numbers at this moment, each for itself: they are not cut at one instant.
+    /// The numbers at this moment, each for itself: they are not cut at one instant. The statements are not counted here:
+    /// see [`StatementTally`](crate::StatementTally).
     #[must_use]
     pub fn snapshot(&self, topology: &Topology, in_flight: &InFlight, now: Time) -> Stats {
         let primary: Vec<_> = ClassName::ALL
@@ -251,6 +257,8 @@ impl Counters {
             own_samples: self.own_samples.load(Relaxed),
             branch_lost: self.branch_lost.load(Relaxed),
             probes: self.probes.load(Relaxed),
+            unannotated: Vec::new(),
+            misrouted_statements: Vec::new(),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, Role, Sample, SystemId, Time,
-    Timeline,
+    Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, ReplicaConfig, Role, Sample,
+    SystemId, Time, Timeline,
     mutants::{Rule, is_off},
     samples::Samples,
     visible::Visible,
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     nodes: Vec<Node>,
+    weighs_alike: bool,
+    serves_alike: bool,
     system: Option<SystemId>,
     highest: Option<Timeline>,
     highest_since: Time,
@@ -30,6 +32,7 @@ pub struct Topology {
 /// What is known of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
+    config: ReplicaConfig,
     observation: Option<Observation>,
     epoch: Option<Epoch>,
     database: Option<u32>,
@@ -114,8 +117,9 @@ struct Switch {
 }
 
 impl Node {
-    fn new() -> Self {
+    fn new(config: ReplicaConfig) -> Self {
         Self {
+            config,
             observation: None,
             epoch: None,
             database: None,
@@ -127,6 +131,11 @@ impl Node {
             instance_since: Time::default(),
             standing: Standing::Unseen,
         }
+    }
+
+    /// What it serves; of the primary it says nothing.
+    pub(crate) fn config(&self) -> &ReplicaConfig {
+        &self.config
     }
 
     /// The last answer; still there when the node went down since.
@@ -168,9 +177,16 @@ impl Node {
 }
 
 impl Topology {
-    pub(crate) fn new(nodes: usize, config: &Config) -> Self {
+    pub(crate) fn new(replicas: impl IntoIterator<Item = ReplicaConfig>, config: &Config) -> Self {
+        let nodes: Vec<_> = std::iter::once(ReplicaConfig::new()).chain(replicas).map(Node::new).collect();
+        let mut weights = nodes.iter().skip(1).map(|node| node.config.weight);
+        let first = weights.next();
+        let mut classes = nodes.iter().skip(1).map(|node| node.config.classes);
+        let these = classes.next();
         Self {
-            nodes: vec![Node::new(); nodes],
+            weighs_alike: weights.all(|weight| Some(weight) == first),
+            serves_alike: classes.all(|classes| Some(classes) == these),
+            nodes,
             system: None,
             highest: None,
             highest_since: Time::default(),
@@ -186,6 +202,16 @@ impl Topology {
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Whether all replicas have the same weight.
+    pub(crate) fn weighs_alike(&self) -> bool {
+        self.weighs_alike
+    }
+
+    /// Whether all replicas serve the same classes.
+    pub(crate) fn serves_alike(&self) -> bool {
+        self.serves_alike
     }
 
     /// One node; `None` if the configuration has no such place.

@@ -1,19 +1,23 @@
 //! Configuration, and the checks before the first statement.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::future::{BoxFuture, join_all};
-use read_router::{Config, NodeId, Role, Session};
-use sea_orm::{ConnectOptions, DbErr, RuntimeErr};
+use read_router::{Config, NodeId, ReadClass, ReadOptions, Role, Session};
+use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{
     PgConnection, Postgres,
     pool::{PoolConnectionMetadata, PoolOptions},
 };
 
 use crate::{
-    Error, RoutingConnection,
+    Error, Replica, RoutingConnection, Source,
     connection::{Inner, View},
-    node::{Callbacks, Node},
+    node::Node,
+    pool::Callbacks,
     session::SharedSession,
     watch::{self, Watch},
 };
@@ -32,36 +36,70 @@ pub enum Misrouted {
 /// Configures a [`RoutingConnection`].
 #[must_use = "a builder does nothing until connect()"]
 pub struct Builder {
-    primary: ConnectOptions,
-    replicas: Vec<ConnectOptions>,
+    primary: Source,
+    replicas: Vec<Replica>,
     config: Config,
     misrouted: Misrouted,
-    monotonic_fallback: bool,
+    sessions: Sessions,
+    unannotated: Unannotated,
     callbacks: Callbacks,
 }
 
+/// What the sessions of a connection are like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) monotonic_fallback: bool,
+    pub(crate) primary_window: Option<Duration>,
+}
+
+/// What happens to a read that nobody has decided about.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Unannotated {
+    /// It goes to the primary.
+    #[default]
+    Primary,
+    /// It is a read of this class, with these options.
+    Read(ReadOptions),
+    /// It is an error, so that none is forgotten.
+    Error,
+}
+
+impl From<ReadClass> for Unannotated {
+    fn from(class: ReadClass) -> Self {
+        Self::Read(class.into())
+    }
+}
+
+impl From<ReadOptions> for Unannotated {
+    fn from(options: ReadOptions) -> Self {
+        Self::Read(options)
+    }
+}
+
 impl Builder {
-    pub(crate) fn new(primary: ConnectOptions) -> Self {
+    pub(crate) fn new(primary: Source) -> Self {
         Self {
             primary,
             replicas: Vec::new(),
             config: Config::default(),
             misrouted: Misrouted::default(),
-            monotonic_fallback: false,
+            sessions: Sessions::default(),
+            unannotated: Unannotated::default(),
             callbacks: Callbacks::default(),
         }
     }
 
-    /// Adds a replica: a URL or [`ConnectOptions`]. It may be down at the start, and it may be the primary under
+    /// Adds a replica: a URL, [`ConnectOptions`](sea_orm::ConnectOptions), an existing connection or pool, or a [`Replica`]
+    /// with a weight, a group, or the classes that it serves. It may be down at the start, and it may be the primary under
     /// another name, as in development; then it is always fresh. Defaults to none: all goes to the primary, as with the
     /// plain connection.
-    pub fn replica(mut self, replica: impl Into<ConnectOptions>) -> Self {
+    pub fn replica(mut self, replica: impl Into<Replica>) -> Self {
         self.replicas.push(replica.into());
         self
     }
 
     /// Adds several replicas.
-    pub fn replicas<R: Into<ConnectOptions>>(mut self, replicas: impl IntoIterator<Item = R>) -> Self {
+    pub fn replicas<R: Into<Replica>>(mut self, replicas: impl IntoIterator<Item = R>) -> Self {
         self.replicas.extend(replicas.into_iter().map(Into::into));
         self
     }
@@ -105,7 +143,26 @@ impl Builder {
     /// [`refusal`](crate::refusal) is [`Unsettled`](read_router::PrimaryReason::Unsettled): also where all replicas are gone
     /// since, and with a budget of zero. Writes, transactions that may write, and reads without a class never wait.
     pub fn monotonic_fallback(mut self, wanted: bool) -> Self {
-        self.monotonic_fallback = wanted;
+        self.sessions.monotonic_fallback = wanted;
+        self
+    }
+
+    /// How long a session's `Eventual` and `SecondsStale` reads go to the primary after each of its writes. Defaults to no
+    /// time at all.
+    ///
+    /// The cheap alternative to `MustSeeMyWrite` and tokens, and a guess where they have proof: a replica that lags by more
+    /// is read without the write. For sessions that live on between requests keep
+    /// [`last_write`](RoutingConnection::last_write) and give it to
+    /// [`new_session_after_write`](RoutingConnection::new_session_after_write).
+    pub fn primary_window(mut self, window: Duration) -> Self {
+        self.sessions.primary_window = Some(window);
+        self
+    }
+
+    /// What a read without a class is. Defaults to [`Unannotated::Primary`], so that a swap changes nothing;
+    /// `unannotated(ReadClass::MustSeeMyWrite)` sends every read to replicas that have what its session must see.
+    pub fn unannotated(mut self, unannotated: impl Into<Unannotated>) -> Self {
+        self.unannotated = unannotated.into();
         self
     }
 
@@ -164,12 +221,13 @@ impl Builder {
     pub async fn connect(self) -> Result<RoutingConnection, Error> {
         self.config.check()?;
         self.check_list()?;
-        let watch = Arc::new(Watch::new(self.replicas.len(), self.config));
-        let mut nodes = Vec::with_capacity(self.replicas.len() + 1);
-        for (index, options) in std::iter::once(self.primary).chain(self.replicas).enumerate() {
+        let (sources, configs): (Vec<_>, Vec<_>) = self.replicas.into_iter().map(|r| (r.source, r.config)).unzip();
+        let watch = Arc::new(Watch::new(configs, self.config));
+        let mut nodes = Vec::with_capacity(sources.len() + 1);
+        for (index, source) in std::iter::once(self.primary).chain(sources).enumerate() {
             let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
-            let url = options.get_url().to_owned();
-            match Node::connect(id, options, self.callbacks.clone(), watch.clone()).await {
+            let url = source.url();
+            match Node::connect(id, source, self.callbacks.clone(), watch.clone()).await {
                 Ok(node) => nodes.push(node),
                 Err(error) => {
                     let source = watch::cause(error, &url, watch.config.probe_timeout).await;
@@ -199,19 +257,32 @@ impl Builder {
             let task = tokio::spawn(watch::probe_node(watch.clone(), node.id, options, first));
             tasks.push(task.abort_handle());
         }
-        let (misrouted, monotonic_fallback) = (self.misrouted, self.monotonic_fallback);
-        let inner =
-            Arc::new_cyclic(|this| Inner { nodes, watch, misrouted, monotonic_fallback, tasks, this: this.clone() });
+        let (misrouted, sessions, unannotated) = (self.misrouted, self.sessions, self.unannotated);
+        let inner = Arc::new_cyclic(|this| Inner {
+            nodes,
+            watch,
+            misrouted,
+            sessions,
+            unannotated,
+            read_only: OnceLock::new(),
+            tasks,
+            this: this.clone(),
+        });
         let session = SharedSession::new(inner.session(Session::new(false)));
         Ok(RoutingConnection { inner, session, view: View::Unannotated, metering: None })
     }
 
     fn check_list(&self) -> Result<(), Error> {
         let id = |index: usize| NodeId(u16::try_from(index).unwrap_or(u16::MAX));
-        for (second, options) in self.replicas.iter().enumerate() {
-            if let Some(first) = self.replicas[..second].iter().position(|r| r.get_url() == options.get_url()) {
+        let urls: Vec<_> = self.replicas.iter().map(|replica| replica.source.url()).collect();
+        for (second, url) in urls.iter().enumerate() {
+            if let Some(first) = urls[..second].iter().position(|other| other == url) {
                 return Err(Error::ListedTwice { first: id(first + 1), second: id(second + 1) });
             }
+        }
+        let sources = std::iter::once(&self.primary).chain(self.replicas.iter().map(|replica| &replica.source));
+        if let Some(foreign) = sources.into_iter().position(Source::is_foreign) {
+            return Err(Error::NotPostgres { node: id(foreign) });
         }
         Ok(())
     }

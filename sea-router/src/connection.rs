@@ -2,15 +2,18 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
-use read_router::{NodeId, ReadClass, ReadOptions, Served, Session, Stats, Token, Topology};
+use read_router::{Explanation, NodeId, ReadClass, ReadOptions, Served, Session, Stats, Token, Topology, explain};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::task::AbortHandle;
 
-use crate::{Builder, Misrouted, clock, metric::Metering, node::Node, session::SharedSession, watch::Watch};
+use crate::{
+    Builder, Misrouted, Source, Unannotated, builder::Sessions, clock, metric::Metering, node::Node, routing::Call,
+    session::SharedSession, watch::Watch,
+};
 
 /// A connection to a primary and its replicas that sends each statement where it belongs.
 ///
@@ -82,7 +85,10 @@ pub(crate) struct Inner {
     pub(crate) nodes: Vec<Node>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) misrouted: Misrouted,
-    pub(crate) monotonic_fallback: bool,
+    pub(crate) sessions: Sessions,
+    pub(crate) unannotated: Unannotated,
+    /// The primary for read-only handles; made when one first needs it.
+    pub(crate) read_only: OnceLock<Node>,
     pub(crate) tasks: Vec<AbortHandle>,
     pub(crate) this: Weak<Self>,
 }
@@ -95,7 +101,17 @@ impl Inner {
 
     /// The session as this connection's are.
     pub(crate) fn session(&self, session: Session) -> Session {
-        if self.monotonic_fallback { session.with_monotonic_fallback() } else { session }
+        let Sessions { monotonic_fallback, primary_window } = self.sessions;
+        let session = if monotonic_fallback { session.with_monotonic_fallback() } else { session };
+        match primary_window {
+            Some(window) => session.with_primary_window(window),
+            None => session,
+        }
+    }
+
+    /// A small pool to the primary whose connections are read-only.
+    pub(crate) fn read_only(&self) -> &Node {
+        self.read_only.get_or_init(|| self.primary().read_only())
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Self> {
@@ -116,9 +132,9 @@ impl Drop for Inner {
 }
 
 impl RoutingConnection {
-    /// Starts the configuration of a connection whose writes go to `primary`: a URL or
-    /// [`ConnectOptions`](sea_orm::ConnectOptions).
-    pub fn builder(primary: impl Into<sea_orm::ConnectOptions>) -> Builder {
+    /// Starts the configuration of a connection whose writes go to `primary`: a URL,
+    /// [`ConnectOptions`](sea_orm::ConnectOptions), or a connection or pool that exists already.
+    pub fn builder(primary: impl Into<Source>) -> Builder {
         Builder::new(primary.into())
     }
 
@@ -208,8 +224,32 @@ impl RoutingConnection {
 
     /// The counters since the start and what is known of each node.
     pub fn stats(&self) -> Stats {
-        let watch = &self.inner.watch;
-        watch.counters.snapshot(&watch.topology(), &watch.in_flight, clock::now())
+        self.inner.watch.stats()
+    }
+
+    /// What would be chosen now for a read of this class in this session, why, and why each other replica would not do.
+    ///
+    /// Waits for nothing and changes nothing. It prints as a few lines of text.
+    pub fn explain(&self, options: impl Into<ReadOptions>) -> Explanation {
+        let call = Call::new(options.into());
+        let topology = self.inner.watch.topology();
+        let mut session = self.session.with(|session| session.clone());
+        session.resolve(&topology);
+        explain(&topology, &self.need(&call, &session), clock::now(), rand::random())
+    }
+
+    /// How long ago the session's last write ended, as far as it counts for [`Builder::primary_window`]; `None` if it has
+    /// not written, or there is no such window.
+    pub fn last_write(&self) -> Option<Duration> {
+        self.session.with(|session| session.last_write()).map(|at| clock::now().since(at))
+    }
+
+    /// As [`new_session`](Self::new_session), for someone whose last write elsewhere ended so long ago: for
+    /// [`Builder::primary_window`] only, `MustSeeMyWrite` knows nothing of that write.
+    pub fn new_session_after_write(&self, ago: Duration) -> Self {
+        let session = self.new_session();
+        session.session.with(|session| session.wrote_at(clock::now().before(ago)));
+        session
     }
 
     /// What is known of the servers at this moment.
@@ -246,7 +286,7 @@ impl RoutingConnection {
     /// SeaORM's own.
     pub async fn close_by_ref(&self) -> Result<(), DbErr> {
         self.inner.stop();
-        for node in &self.inner.nodes {
+        for node in self.inner.nodes.iter().chain(self.inner.read_only.get()) {
             node.database.close_by_ref().await?;
         }
         Ok(())

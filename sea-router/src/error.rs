@@ -1,6 +1,6 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
-use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason};
+use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason};
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
 use sqlx::{
     error::DatabaseError,
@@ -63,6 +63,12 @@ pub enum Error {
         /// The second of the two.
         second: NodeId,
     },
+    /// An existing connection is to another database system.
+    #[error("{node} is not a connection to PostgreSQL")]
+    NotPostgres {
+        /// Which node.
+        node: NodeId,
+    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
@@ -93,6 +99,26 @@ pub fn refusal(error: &DbErr) -> Option<PrimaryReason> {
     let DbErr::Query(RuntimeErr::Internal(text)) = error else { return None };
     let (name, _) = text.strip_prefix(REFUSED)?.split_once(')')?;
     PrimaryReason::ALL.into_iter().find(|reason| reason.as_str() == name)
+}
+
+/// A read without a class, where the builder says that there must be none.
+pub(crate) fn unannotated() -> DbErr {
+    let text = "this read has no class, and unannotated reads are an error here; say read(class) or on_primary()";
+    DbErr::Query(RuntimeErr::Internal(text.to_owned()))
+}
+
+/// What came to a read-only handle is no read; it was not sent.
+pub(crate) fn read_only(what: NotRead) -> DbErr {
+    let what = what.as_str();
+    let text =
+        format!("this handle is read-only and the statement is not a read ({what}); it was not sent to any server");
+    DbErr::Query(RuntimeErr::Internal(text))
+}
+
+/// A read-only handle was asked for a transaction that may write.
+pub(crate) fn read_write_transaction() -> DbErr {
+    let text = "this handle is read-only; begin a READ WRITE transaction on the routing connection";
+    DbErr::Query(RuntimeErr::Internal(text.to_owned()))
 }
 
 /// A read on a replica took too long, or its server stopped answering.

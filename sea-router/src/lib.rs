@@ -32,9 +32,13 @@
 //! processes: [`RoutingConnection::token`] and [`RoutingConnection::resume`].
 //!
 //! # Features
-//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted.
+//! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted. `axum` brings
+//! the extractor of a session for each request.
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod builder;
+mod checkout;
 mod clock;
 mod connection;
 mod doubt;
@@ -46,27 +50,35 @@ mod inherent;
 mod metric;
 mod node;
 mod openings;
+mod pool;
 #[cfg(feature = "rbac")]
 mod rbac;
+mod reader;
 mod routing;
 #[cfg(feature = "schema-sync")]
 mod schema;
 mod session;
+mod source;
 mod spans;
 mod stream;
 mod traits;
 mod transaction;
 mod watch;
 
-pub use builder::{Builder, Misrouted};
+pub use builder::{Builder, Misrouted, Unannotated};
+pub use checkout::Checkout;
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
 pub use metric::StatementInfo;
+pub use pool::PoolTracker;
 #[cfg(feature = "rbac")]
 pub use rbac::{Restricted, RestrictedConnection, RestrictedTransaction};
 pub use read_router::{
-    BranchLost, ClassName, Config, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats, ParseTokenError,
-    PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, Stats, Timeline, Token, Topology,
+    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats,
+    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, StatementCount, Stats,
+    Timeline, Token, Topology, Unfit, Verdict,
 };
+pub use reader::Reader;
+pub use source::{Replica, Source};
 pub use stream::RoutedStream;
 pub use transaction::{RoutedTransaction, RoutedTransactionStream};

@@ -93,6 +93,14 @@ impl RoutingConnection {
         self.set_callbacks(callbacks);
     }
 
+    /// SeaORM's connection of a node, whose statements the callbacks are told of.
+    pub(crate) fn metered(&self, database: &DatabaseConnection, place: Place) -> DatabaseConnection {
+        match &self.metering {
+            Some(metering) => metering.callbacks.clone().inside(database, place),
+            None => database.clone(),
+        }
+    }
+
     fn callbacks(&self) -> Callbacks {
         self.metering.as_ref().map(|metering| metering.callbacks.clone()).unwrap_or_default()
     }
@@ -105,11 +113,6 @@ impl RoutingConnection {
 }
 
 impl Metering {
-    /// SeaORM's connection of a node whose transactions tell the callbacks of their statements.
-    pub(crate) fn inside(&self, database: &DatabaseConnection, place: Place) -> DatabaseConnection {
-        self.callbacks.clone().inside(database, place)
-    }
-
     /// The primary's connection for those who run statements past us.
     pub(crate) fn given_out(&self) -> &DatabaseConnection {
         &self.given_out

@@ -10,7 +10,7 @@ use std::{
     cell::Cell,
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -193,6 +193,19 @@ pub(crate) async fn greet(connection: &mut PgConnection) -> Result<Option<Greeti
 pub(crate) async fn greeting(connection: &mut PgConnection) -> Result<Greeting, sqlx::Error> {
     let row = sqlx::raw_sql(probe::GREETING).fetch_one(connection).await?;
     Greeting::read(texts(&row)?).map_err(unexpected)
+}
+
+/// Asks a connection of a pool without our hooks whose it is, and makes it read-only first where it must be.
+pub(crate) async fn greet_untracked(
+    connection: &mut PgConnection,
+    read_only: bool,
+) -> Result<Option<Greeting>, sqlx::Error> {
+    static READ_ONLY_FIRST: LazyLock<String> = LazyLock::new(|| format!("{}; {}", probe::READ_ONLY, probe::GREETING));
+    if !read_only {
+        return greet(connection).await;
+    }
+    let row = sqlx::raw_sql(sqlx::AssertSqlSafe(READ_ONLY_FIRST.as_str())).fetch_one(connection).await?;
+    Ok(Greeting::read(texts(&row)?).ok())
 }
 
 /// Asks a server where it is.

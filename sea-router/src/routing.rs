@@ -3,19 +3,19 @@
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use read_router::{
-    Ask, Branch, BranchLost, Fallback, Need, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, Role,
-    Route, Served, Time, connection_trusts, events, select,
+    Ask, Branch, BranchLost, Fallback, Need, NodeId, NotRead, PrimaryReason, Proof, ReadClass, ReadOptions,
+    ReplicaError, Role, Route, Served, StatementKind, Time, connection_trusts, events, select,
 };
 use sea_orm::{DbErr, Statement, error::ConnAcquireErr};
 
 use crate::{
-    Misrouted, RoutingConnection, clock,
+    Misrouted, RoutingConnection, Unannotated, clock,
     connection::View,
     doubt, error,
     fetch::Fetch,
     finish::finish,
     metric::{Meter, Place},
-    node::Checked,
+    node::{Checked, Node},
     openings,
     session::report,
     spans,
@@ -30,6 +30,13 @@ pub(crate) struct Call {
     pub(crate) waited: Duration,
 }
 
+/// Where a statement belongs, by its text and by what the caller has said.
+pub(crate) enum Destination {
+    Write(PrimaryReason),
+    Primary(PrimaryReason),
+    Read(ReadOptions),
+}
+
 /// Where a call goes now.
 pub(crate) enum Chosen {
     Replica(NodeId, Proof),
@@ -41,6 +48,8 @@ pub(crate) enum Chosen {
 pub(crate) enum Missed {
     /// The connection is younger than the proof, and its own sample did not renew it.
     Unproven,
+    /// Nothing can be proven of the pool's connections in this way.
+    Untracked,
     /// The node is going down or too busy, or the read fell to a conflict with replay.
     Elsewhere(DbErr),
     /// The replica refused the statement as a write.
@@ -96,14 +105,31 @@ impl Call {
 impl RoutingConnection {
     /// Runs a statement that may return rows on the server where it belongs.
     pub(crate) async fn query<F: Fetch>(&self, statement: Statement) -> Result<F::Out, DbErr> {
-        if !self.inner.watch.kinds.kind(&statement.sql).is_read() {
-            return self.write::<F>(statement, PrimaryReason::NotARead).await;
+        match self.destination(&statement.sql)? {
+            Destination::Write(reason) => self.write::<F>(statement, reason).await,
+            Destination::Primary(reason) => self.read_on_primary::<F>(&statement, None, reason).await,
+            Destination::Read(options) => self.read_on_any::<F>(statement, options).await,
         }
-        match self.view {
-            View::Unannotated => self.read_on_primary::<F>(&statement, None, PrimaryReason::Unannotated).await,
-            View::Primary => self.read_on_primary::<F>(&statement, None, PrimaryReason::Asked).await,
-            View::Read(options) => self.read_on_any::<F>(statement, options).await,
-        }
+    }
+
+    /// Where a statement that may return rows belongs.
+    pub(crate) fn destination(&self, sql: &str) -> Result<Destination, DbErr> {
+        let watch = &self.inner.watch;
+        let kind = watch.kinds.kind(sql);
+        Ok(match (kind, self.view, self.inner.unannotated) {
+            (StatementKind::Primary(NotRead::Refused), ..) => Destination::Write(PrimaryReason::Misrouted),
+            (StatementKind::Primary(_), ..) => Destination::Write(PrimaryReason::NotARead),
+            (StatementKind::Read, View::Primary, _) => Destination::Primary(PrimaryReason::Asked),
+            (StatementKind::Read, View::Read(options), _) => Destination::Read(options),
+            (StatementKind::Read, View::Unannotated, unannotated) => {
+                watch.count_unannotated(sql);
+                match unannotated {
+                    Unannotated::Primary => Destination::Primary(PrimaryReason::Unannotated),
+                    Unannotated::Read(options) => Destination::Read(options),
+                    Unannotated::Error => return Err(error::unannotated()),
+                }
+            }
+        })
     }
 
     /// Runs a statement on the primary, to its end even if the caller goes away.
@@ -134,7 +160,11 @@ impl RoutingConnection {
         finish(work, abandoned).await
     }
 
-    async fn read_on_any<F: Fetch>(&self, statement: Statement, options: ReadOptions) -> Result<F::Out, DbErr> {
+    pub(crate) async fn read_on_any<F: Fetch>(
+        &self,
+        statement: Statement,
+        options: ReadOptions,
+    ) -> Result<F::Out, DbErr> {
         let mut call = Call::new(options);
         let attempt = ReadOnce::<F> { statement: &statement, shape: PhantomData };
         match self.serve(&mut call, &attempt).await? {
@@ -167,10 +197,12 @@ impl RoutingConnection {
                 }
                 Err(Missed::Misrouted(error)) => {
                     let repeat = self.inner.misrouted == Misrouted::Repeat && may_fall_back;
-                    watch.counters.misrouted();
-                    events::misrouted(node, repeat);
+                    let is_new = watch.refused_by_replica(attempt.sql());
+                    events::misrouted(node, repeat, is_new);
                     return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
                 }
+                Err(Missed::Untracked) if may_fall_back => return Ok(Outcome::Primary(PrimaryReason::Untracked)),
+                Err(Missed::Untracked) => return Err(self.refuse(call, PrimaryReason::Untracked)),
                 Err(Missed::Unproven) if clock::now() < call.until(watch) => {
                     watch.changed(Ask::All, call.started, call.until(watch)).await;
                 }
@@ -220,7 +252,7 @@ impl RoutingConnection {
         }
     }
 
-    fn need<'a>(&'a self, call: &Call, session: &'a read_router::Session) -> Need<'a> {
+    pub(crate) fn need<'a>(&'a self, call: &Call, session: &'a read_router::Session) -> Need<'a> {
         Need {
             read: call.options,
             session,
@@ -304,7 +336,7 @@ impl RoutingConnection {
             reason,
             call.map_or(Duration::ZERO, |call| call.waited),
         ));
-        let (mut checked, reason) = self.acquire_primary(call, reason).await?;
+        let (mut checked, reason) = self.acquire_primary(self.inner.primary(), call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let meter = Meter::start(self.metering.as_ref());
         let out = F::fetch(statement, &mut checked.connection).await;
@@ -315,14 +347,27 @@ impl RoutingConnection {
         out.map_err(F::error)
     }
 
-    /// A connection of the primary. A strict read's must not be to the old primary; what a failover may have lost is
+    /// Runs on the primary, read-only, what may be a read.
+    pub(crate) async fn read_only_on_primary<F: Fetch>(&self, statement: &Statement) -> Result<F::Out, DbErr> {
+        let mut checked = self.inner.read_only().acquire().await?;
+        self.count_primary(self.view.class(), PrimaryReason::NotARead, Duration::ZERO);
+        let meter = Meter::start(self.metering.as_ref());
+        let out = F::fetch(statement, &mut checked.connection).await;
+        self.session.contact(&self.inner.watch, checked.opened);
+        if let Some(meter) = meter {
+            meter.end(Place::primary(PrimaryReason::NotARead), statement, out.is_err(), F::METERED);
+        }
+        out.map_err(F::error)
+    }
+
+    /// A connection of the primary, from this pool of it. A strict read's must not be to the old primary; what a failover may have lost is
     /// reported, or refused where the caller wants no fallback.
     pub(crate) async fn acquire_primary(
         &self,
+        primary: &Node,
         call: Option<&Call>,
         reason: PrimaryReason,
     ) -> Result<(Checked, PrimaryReason), DbErr> {
-        let primary = self.inner.primary();
         let Some(call) = call.filter(|call| call.is_strict()) else { return Ok((primary.acquire().await?, reason)) };
         let session = self.settled(call).await?;
         let mut checked = primary.acquire().await?;
@@ -368,7 +413,7 @@ impl RoutingConnection {
     /// Waits until the primary shows what replicas have shown the session up to here, if that was asked for, and returns
     /// the session as it was then.
     async fn settled(&self, call: &Call) -> Result<Option<read_router::Session>, DbErr> {
-        if !self.inner.monotonic_fallback {
+        if !self.inner.sessions.monotonic_fallback {
             return Ok(None);
         }
         let watch = &self.inner.watch;
@@ -418,6 +463,9 @@ pub(crate) trait Attempt: Sync {
     /// What the caller gets.
     type Out: Send;
 
+    /// The statement; empty if there is none yet.
+    fn sql(&self) -> &str;
+
     fn attempt(
         &self,
         routing: &RoutingConnection,
@@ -444,6 +492,10 @@ struct ReadOnce<'a, F> {
 
 impl<F: Fetch> Attempt for ReadOnce<'_, F> {
     type Out = F::Out;
+
+    fn sql(&self) -> &str {
+        &self.statement.sql
+    }
 
     async fn attempt(
         &self,

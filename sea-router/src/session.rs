@@ -117,6 +117,32 @@ impl SharedSession {
         report(watch, lost);
     }
 
+    /// Connections of a replica are out, on which the session reads from now on.
+    pub(crate) fn checked_out(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
+        self.served(served);
+        let (at, topology) = (clock::now(), watch.topology());
+        self.with(|session| match proof.is_primary {
+            true => session.given_out(),
+            false => session.checked_out(node, proof.epoch, proof.branch, at, &topology),
+        });
+    }
+
+    /// They are back.
+    pub(crate) fn checked_in(&self, watch: &Watch, node: NodeId, proof: &Proof) {
+        let (at, topology) = (clock::now(), watch.topology());
+        let lost = self.with(|session| match proof.branch.filter(|_| proof.is_primary) {
+            Some(branch) => {
+                session.taken_back();
+                session.contact(branch, at, &topology)
+            }
+            None => {
+                session.checked_in(node, proof.epoch, proof.branch, at, &topology);
+                None
+            }
+        });
+        report(watch, lost);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that is done under the lock panics half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,6 +6,20 @@
 
 use read_router::NodeId;
 
+use crate::RoutingConnection;
+
+impl RoutingConnection {
+    /// Whether spans say the text of statements, as the options of the primary want it.
+    #[cfg(feature = "tracing-spans")]
+    pub(crate) fn records(&self) -> bool {
+        self.inner.primary().record_statements
+    }
+
+    pub(crate) fn stream_span(&self, sql: &str) -> StreamSpan {
+        StreamSpan::new(sql, self.inner.primary().record_statements)
+    }
+}
+
 /// Runs a statement's future in a span of this name.
 macro_rules! in_span {
     ($name:literal, $sql:expr, $recorded:expr, $work:expr) => {{

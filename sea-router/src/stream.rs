@@ -13,9 +13,10 @@ use sea_orm::{DbErr, QueryResult, QueryStream, Statement};
 
 use crate::{
     RoutingConnection,
-    connection::{Inner, View},
+    connection::Inner,
     doubt, error,
     metric::{Place, StreamMeter},
+    node::Node,
     routing::{Attempt, Busy, Call, Missed, Outcome},
     session::SharedSession,
     spans::StreamSpan,
@@ -55,6 +56,12 @@ impl RoutedStream {
         Self { rows: Some(rows), first: None, source, polled: false, meter: None, span: None }
     }
 
+    /// The span that is entered for its rows.
+    pub(crate) fn in_span(mut self, span: StreamSpan) -> Self {
+        self.span = Some(span);
+        self
+    }
+
     fn metered(mut self, meter: Option<StreamMeter>) -> Self {
         self.meter = meter;
         self
@@ -62,26 +69,7 @@ impl RoutedStream {
 }
 
 impl RoutingConnection {
-    /// Streams a statement from where it belongs.
-    pub(crate) async fn stream_any(&self, statement: Statement) -> Result<RoutedStream, DbErr> {
-        let span = StreamSpan::new(&statement.sql, self.inner.primary().record_statements);
-        let mut stream = span.around(self.stream_from(statement)).await?;
-        stream.span = Some(span);
-        Ok(stream)
-    }
-
-    async fn stream_from(&self, statement: Statement) -> Result<RoutedStream, DbErr> {
-        if !self.inner.watch.kinds.kind(&statement.sql).is_read() {
-            return self.stream_write(statement, PrimaryReason::NotARead).await;
-        }
-        match self.view {
-            View::Unannotated => self.stream_from_primary(statement, None, PrimaryReason::Unannotated).await,
-            View::Primary => self.stream_from_primary(statement, None, PrimaryReason::Asked).await,
-            View::Read(options) => self.stream_read(statement, options).await,
-        }
-    }
-
-    async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
+    pub(crate) async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
         let mut call = Call::new(options);
         match self.serve(&mut call, &StreamOnce { statement: &statement }).await? {
             Outcome::Served(stream) => Ok(stream),
@@ -90,13 +78,24 @@ impl RoutingConnection {
         }
     }
 
-    async fn stream_from_primary(
+    pub(crate) async fn stream_from_primary(
         &self,
         statement: Statement,
         call: Option<&Call>,
         reason: PrimaryReason,
     ) -> Result<RoutedStream, DbErr> {
-        let (checked, reason) = self.acquire_primary(call, reason).await?;
+        self.stream_from(self.inner.primary(), statement, call, reason).await
+    }
+
+    /// The same from this pool of the primary.
+    pub(crate) async fn stream_from(
+        &self,
+        primary: &Node,
+        statement: Statement,
+        call: Option<&Call>,
+        reason: PrimaryReason,
+    ) -> Result<RoutedStream, DbErr> {
+        let (checked, reason) = self.acquire_primary(primary, call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let opened = checked.opened;
         let source = Source::PrimaryRead {
@@ -109,7 +108,11 @@ impl RoutingConnection {
         Ok(RoutedStream::new(QueryStream::from((checked.connection, statement, None)), source).metered(meter))
     }
 
-    async fn stream_write(&self, statement: Statement, reason: PrimaryReason) -> Result<RoutedStream, DbErr> {
+    pub(crate) async fn stream_write(
+        &self,
+        statement: Statement,
+        reason: PrimaryReason,
+    ) -> Result<RoutedStream, DbErr> {
         self.count_primary(self.view.class(), reason, Duration::ZERO);
         let checked = self.inner.primary().acquire().await?;
         let source = Source::Write {
@@ -130,6 +133,10 @@ struct StreamOnce<'a> {
 
 impl Attempt for StreamOnce<'_> {
     type Out = RoutedStream;
+
+    fn sql(&self) -> &str {
+        &self.statement.sql
+    }
 
     /// The first row is taken before the stream is handed out: up to there another server can still serve it.
     async fn attempt(

@@ -12,6 +12,7 @@ use sea_orm::{
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection,
     fetch::{All, Execute, ExecuteUnprepared, One},
+    routing::Destination,
     spans::in_span,
     transaction::run,
 };
@@ -61,14 +62,6 @@ impl ConnectionTrait for RoutingConnection {
     }
 }
 
-impl RoutingConnection {
-    /// Whether spans say the text of statements, as the options of the primary want it.
-    #[cfg(feature = "tracing-spans")]
-    fn records(&self) -> bool {
-        self.inner.primary().record_statements
-    }
-}
-
 impl StreamTrait for RoutingConnection {
     type Stream<'a> = RoutedStream;
 
@@ -80,7 +73,17 @@ impl StreamTrait for RoutingConnection {
         &'a self,
         stmt: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
-        Box::pin(self.stream_any(stmt))
+        Box::pin(async move {
+            let span = self.stream_span(&stmt.sql);
+            let stream = span.around(async {
+                match self.destination(&stmt.sql)? {
+                    Destination::Write(reason) => self.stream_write(stmt, reason).await,
+                    Destination::Primary(reason) => self.stream_from_primary(stmt, None, reason).await,
+                    Destination::Read(options) => self.stream_read(stmt, options).await,
+                }
+            });
+            Ok(stream.await?.in_span(span))
+        })
     }
 }
 

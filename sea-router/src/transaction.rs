@@ -15,15 +15,18 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::Stream;
-use read_router::{BranchLost, Fallback, NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, Token};
+use read_router::{
+    BranchLost, Fallback, Greeting, NodeId, Opened, PrimaryReason, Proof, ReadClass, ReadOptions, Served,
+    StatementKind, Token, probe,
+};
 use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel,
-    QueryResult, Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
+    AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
+    Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession, TransactionStream,
     TransactionTrait,
 };
 
 use crate::{
-    RoutingConnection,
+    RoutingConnection, clock,
     connection::View,
     doubt, error,
     finish::finish,
@@ -46,6 +49,8 @@ pub struct RoutedTransaction {
     connection: RoutingConnection,
     place: Place,
     nested: bool,
+    /// Whether what is no query is refused before it is sent.
+    refuses_writes: bool,
     /// Whether someone may run statements past us: reads of the session stay on the primary meanwhile.
     given_out: AtomicBool,
     span: TransactionSpan,
@@ -104,7 +109,7 @@ impl RoutingConnection {
         reason: PrimaryReason,
     ) -> Result<RoutedTransaction, DbErr> {
         // Taken and given back: what it says of the branch holds for the next one, and old ones are closed on the way.
-        let (checked, reason) = self.acquire_primary(Some(call), reason).await?;
+        let (checked, reason) = self.acquire_primary(self.inner.primary(), Some(call), reason).await?;
         drop(checked);
         let (inner, opened) = self.begin_on(self.inner.primary(), options, None).await?;
         if call.is_strict() && is_in_recovery(opened) {
@@ -129,6 +134,7 @@ impl RoutingConnection {
             connection: self.clone(),
             place,
             nested: false,
+            refuses_writes: false,
             given_out: AtomicBool::new(false),
             span: TransactionSpan::none(),
         }
@@ -142,6 +148,10 @@ struct BeginOnce {
 impl Attempt for BeginOnce {
     type Out = RoutedTransaction;
 
+    fn sql(&self) -> &str {
+        ""
+    }
+
     /// The proof must be the monitor's, and the connection older than it: a sample inside of the transaction would take
     /// the snapshot first.
     async fn attempt(
@@ -153,6 +163,9 @@ impl Attempt for BeginOnce {
         busy: Busy,
     ) -> Result<RoutedTransaction, Missed> {
         let Some(server) = routing.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
+        if !server.is_tracked() && call.options.class() != ReadClass::Eventual {
+            return Err(Missed::Untracked);
+        }
         let limit = routing.inner.watch.config.replica_acquire_timeout;
         let (inner, opened) = match routing.begin_on(server, self.options, Some(limit)).await {
             Ok(begun) => begun,
@@ -171,17 +184,31 @@ impl Attempt for BeginOnce {
 }
 
 impl RoutingConnection {
+    /// Begins a transaction, and rolls it back in the background if the caller goes away once it has a connection: sqlx
+    /// would return it to the pool with the transaction open.
     async fn begin_on(
         &self,
         node: &Node,
         options: TransactionOptions,
         limit: Option<Duration>,
     ) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
-        let database = match &self.metering {
-            Some(metering) => metering.inside(&node.database, ran_on(node.id)),
-            None => node.database.clone(),
+        let arrived = Arc::new(AtomicBool::new(false));
+        let database = self.metered(&node.database, ran_on(node.id));
+        let begin = acquiring_until(arrived.clone(), async move { database.begin_with_options(options).await });
+        let begin = finish(begin, move || arrived.load(Ordering::Acquire));
+        let (inner, acquired): (Result<_, DbErr>, Acquired) = match limit {
+            None => begin.await,
+            Some(limit) => match tokio::time::timeout(limit, begin).await {
+                Ok(begun) => begun,
+                Err(_) => return Err(error::acquire(sqlx::Error::PoolTimedOut)),
+            },
         };
-        begin_on(database, options, limit).await
+        let inner = inner?;
+        let opened = match acquired.opened() {
+            None if !node.is_tracked() => greet_transaction(&inner).await?,
+            opened => opened,
+        };
+        Ok((inner, opened))
     }
 }
 
@@ -189,24 +216,14 @@ fn ran_on(node: NodeId) -> Ran {
     if node.is_primary() { Ran::primary(PrimaryReason::Transaction) } else { Ran::replica(node) }
 }
 
-/// Begins a transaction, and rolls it back in the background if the caller goes away once it has a connection: sqlx
-/// would return it to the pool with the transaction open.
-async fn begin_on(
-    database: DatabaseConnection,
-    options: TransactionOptions,
-    limit: Option<Duration>,
-) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
-    let arrived = Arc::new(AtomicBool::new(false));
-    let begin = acquiring_until(arrived.clone(), async move { database.begin_with_options(options).await });
-    let begin = finish(begin, move || arrived.load(Ordering::Acquire));
-    let (inner, acquired): (Result<_, DbErr>, Acquired) = match limit {
-        None => begin.await,
-        Some(limit) => match tokio::time::timeout(limit, begin).await {
-            Ok(begun) => begun,
-            Err(_) => return Err(error::acquire(sqlx::Error::PoolTimedOut)),
-        },
-    };
-    Ok((inner?, acquired.opened()))
+/// Whose connection a transaction runs on, where its pool does not tell: it is asked inside of the transaction.
+async fn greet_transaction(inner: &DatabaseTransaction) -> Result<Option<Opened>, DbErr> {
+    let greeting = Statement::from_string(DbBackend::Postgres, probe::GREETING);
+    let Some(row) = inner.query_one_raw(greeting).await? else { return Ok(None) };
+    let texts: Vec<Option<String>> = (0..10).map(|index| row.try_get_by_index(index)).collect::<Result<_, _>>()?;
+    let mut columns = [None; 10];
+    columns.iter_mut().zip(&texts).for_each(|(column, text)| *column = text.as_deref());
+    Ok(Greeting::read(columns).ok().map(|greeting| Opened { at: clock::now(), greeting }))
 }
 
 impl RoutedTransaction {
@@ -224,6 +241,22 @@ impl RoutedTransaction {
 
     fn inner(&self) -> &DatabaseTransaction {
         self.inner.as_ref().expect("only commit and rollback take the transaction, and they consume it")
+    }
+
+    /// The same transaction, which refuses what is no query before it is sent.
+    pub(crate) fn refusing_writes(mut self) -> Self {
+        self.refuses_writes = true;
+        self
+    }
+
+    fn check(&self, sql: &str) -> Result<(), DbErr> {
+        if !self.refuses_writes {
+            return Ok(());
+        }
+        match self.connection.inner.watch.kinds.kind(sql) {
+            StatementKind::Primary(what) if !StatementKind::is_query(sql) => Err(error::read_only(what)),
+            _ => Ok(()),
+        }
     }
 
     /// A statement of the transaction is done; it may have shown any commit.
@@ -322,6 +355,7 @@ impl RoutedTransaction {
             connection: self.connection.clone(),
             place: self.place.clone(),
             nested: true,
+            refuses_writes: self.refuses_writes,
             given_out: AtomicBool::new(false),
             span: self.span.clone(),
         })
@@ -372,10 +406,12 @@ impl ConnectionTrait for RoutedTransaction {
     }
 
     async fn execute_raw(&self, stmt: Statement) -> Result<ExecResult, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().execute_raw(stmt)).await
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        self.check(sql)?;
         let meter = Meter::start(self.connection.metering.as_ref());
         let out = self.on_server(self.inner().execute_unprepared(sql)).await;
         if let Some(meter) = meter {
@@ -386,10 +422,12 @@ impl ConnectionTrait for RoutedTransaction {
     }
 
     async fn query_one_raw(&self, stmt: Statement) -> Result<Option<QueryResult>, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().query_one_raw(stmt)).await
     }
 
     async fn query_all_raw(&self, stmt: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        self.check(&stmt.sql)?;
         self.on_server(self.inner().query_all_raw(stmt)).await
     }
 }
@@ -406,6 +444,7 @@ impl StreamTrait for RoutedTransaction {
         stmt: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
         Box::pin(async move {
+            self.check(&stmt.sql)?;
             let rows = self.inner().stream_raw(stmt).await?;
             Ok(RoutedTransactionStream { rows, transaction: self })
         })

@@ -8,8 +8,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use read_router::{
-    Answer, Ask, Branch, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, Standing,
-    StatementKinds, Time, Topology, events,
+    Answer, Ask, Branch, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, ReplicaConfig,
+    Standing, StatementKinds, StatementTally, Stats, Time, Topology, events,
 };
 use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
@@ -27,6 +27,9 @@ pub(crate) struct Watch {
     pub(crate) counters: Counters,
     pub(crate) in_flight: InFlight,
     pub(crate) kinds: StatementKinds,
+    /// Reads that nobody has decided about, and statements that a replica refused.
+    unannotated: Mutex<StatementTally>,
+    misrouted: Mutex<StatementTally>,
 }
 
 /// How often one who waits for a replica's rows looks whether the replica still answers.
@@ -57,9 +60,9 @@ pub(crate) struct Probe {
 }
 
 impl Watch {
-    pub(crate) fn new(replicas: usize, config: Config) -> Self {
-        let monitor = Monitor::new(replicas, config.clone());
-        let nodes = replicas + 1;
+    pub(crate) fn new(replicas: Vec<ReplicaConfig>, config: Config) -> Self {
+        let nodes = replicas.len() + 1;
+        let monitor = Monitor::with_replicas(replicas, config.clone());
         Self {
             topology: ArcSwap::from_pointee(monitor.topology().clone()),
             monitor: Mutex::new(monitor),
@@ -69,6 +72,8 @@ impl Watch {
             counters: Counters::new(nodes),
             in_flight: InFlight::new(nodes),
             kinds: StatementKinds::with_key(rand::random()),
+            unannotated: Mutex::new(StatementTally::with_key(rand::random())),
+            misrouted: Mutex::new(StatementTally::with_key(rand::random())),
         }
     }
 
@@ -165,6 +170,25 @@ impl Watch {
         out
     }
 
+    /// A read without a class was run.
+    pub(crate) fn count_unannotated(&self, sql: &str) {
+        locked(&self.unannotated).count(sql);
+    }
+
+    /// A replica refused the statement as a write: it is not asked again. Returns whether it is the first of its shape.
+    pub(crate) fn refused_by_replica(&self, sql: &str) -> bool {
+        self.kinds.refuse(sql);
+        self.counters.misrouted();
+        locked(&self.misrouted).count(sql)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.counters.snapshot(&self.topology(), &self.in_flight, clock::now());
+        stats.unannotated = locked(&self.unannotated).counts();
+        stats.misrouted_statements = locked(&self.misrouted).counts();
+        stats
+    }
+
     /// Lets every node's loop look again when it is due.
     fn wake(&self) {
         for due in &self.due {
@@ -173,8 +197,7 @@ impl Watch {
     }
 
     fn monitor(&self) -> MutexGuard<'_, Monitor> {
-        // Each change is one call of the monitor's, which does not panic half-way.
-        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.monitor)
     }
 
     /// Waits until the node's next probe is due.
@@ -191,6 +214,11 @@ impl Watch {
             }
         }
     }
+}
+
+/// Each change is one call, which does not panic half-way.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Probes one node for as long as the task lives. A node that hangs holds up no other.

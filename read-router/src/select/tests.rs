@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    Branch, Epoch, Role, Token,
+    Branch, ClassName, Epoch, ReplicaConfig, Role, Token,
     rehearsal::{A, B, P, Rehearsal, branch, ms},
 };
 
@@ -393,4 +393,112 @@ fn a_follower_tells_of_a_promotion() {
     stage.replica(B, 45, 2, 130);
     assert_eq!(nodes(&stage, stale(1000), &Session::new(true), 50), []);
     assert_eq!(stage.topology().highest_since(), ms(46));
+}
+
+/// A replica for reports serves `Eventual` only, and `Eventual` reads prefer it while it is up.
+#[test]
+fn classes_and_groups_narrow_the_choice() {
+    let reports = ReplicaConfig::new().only([ClassName::Eventual]).group("reports");
+    let mut stage = Rehearsal::with_replicas(vec![ReplicaConfig::new().weight(3), reports]);
+    stage.primary(P, 10, 1, 80).replica(A, 30, 1, 80).replica(B, 30, 1, 80);
+    let fresh = Session::new(false);
+    for (read, expected) in [
+        (ReadClass::Eventual.into(), Some(B)),
+        (ReadOptions::from(STRICT), Some(A)),
+        (stale(100).into(), Some(A)),
+        (ReadClass::Eventual.in_group("reports"), Some(B)),
+        (STRICT.in_group("reports"), None),
+        (ReadClass::Eventual.in_group("elsewhere"), None),
+    ] {
+        for draw in 0..64 {
+            assert_eq!(node(route(&stage, read, &fresh, 40, draw)), expected, "{read:?}");
+        }
+    }
+    assert_eq!(
+        route(&stage, STRICT.in_group("reports"), &fresh, 40, 0),
+        Route::Primary(PrimaryReason::NoReplica),
+        "none serves it"
+    );
+    let mut sticky = Session::new(true);
+    sticky.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    assert_eq!(node(route(&stage, ReadClass::Eventual, &sticky, 40, 0)), Some(B), "before the last one");
+    assert_eq!(node(route(&stage, STRICT, &sticky, 40, 0)), Some(A));
+    stage.fail(B, 35);
+    assert_eq!(node(route(&stage, ReadClass::Eventual, &fresh, 40, 0)), Some(A), "better than nothing");
+    assert_eq!(
+        route(&stage, ReadClass::Eventual.in_group("reports"), &fresh, 40, 0),
+        Route::Primary(PrimaryReason::NoneUp)
+    );
+}
+
+#[test]
+fn a_recent_write_keeps_other_reads_on_the_primary_if_asked_for() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(false).with_primary_window(Duration::from_millis(50));
+    let write = session.write_sent();
+    session.acknowledged(write, branch(1), ms(35), stage.topology());
+    stage.primary(P, 36, 1, 100).replica(A, 37, 1, 100);
+    let recent = Route::Primary(PrimaryReason::RecentWrite);
+    for read in [ReadClass::Eventual, stale(100)] {
+        assert_eq!(route(&stage, read, &session, 84, 0), recent, "{read:?}");
+        assert!(node(route(&stage, read, &session, 85, 0)).is_some(), "{read:?}");
+    }
+    assert_eq!(node(route(&stage, STRICT, &session, 40, 0)), Some(A), "proof needs no window");
+    let mut elsewhere = Session::new(false).with_primary_window(Duration::from_millis(50));
+    assert!(node(route(&stage, ReadClass::Eventual, &elsewhere, 40, 0)).is_some());
+    elsewhere.wrote_at(session.last_write().unwrap());
+    assert_eq!(route(&stage, ReadClass::Eventual, &elsewhere, 40, 0), recent);
+    let doubted = elsewhere.write_sent();
+    elsewhere.in_doubt(doubted);
+    assert_eq!(route(&stage, ReadClass::Eventual, &elsewhere, 85, 0), recent, "it may happen yet");
+}
+
+#[test]
+fn a_replica_that_is_checked_out_stands_for_later_reads() {
+    let mut stage = two_replicas();
+    stage.replica(B, 31, 1, 100);
+    let mut session = Session::new(false);
+    session.checked_out(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    stage.primary(P, 36, 1, 100).replica(A, 37, 1, 100).replica(B, 37, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A], "more may be read there");
+    session.checked_in(A, stage.epoch(A), Some(branch(1)), ms(38), stage.topology());
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A]);
+    stage.primary(P, 39, 1, 100).replica(A, 39, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A, B]);
+}
+
+/// The option of rule 1: the primary under another name serves once it shows what a replica has shown.
+#[test]
+fn the_primary_is_no_replica_for_what_it_does_not_show() {
+    let mut stage = two_replicas();
+    let mut session = Session::new(false).with_monotonic_fallback();
+    session.read_done(A, stage.epoch(A), Some(branch(1)), ms(35), stage.topology());
+    stage.open(B, 0, 7); // the primary's own server
+    stage.primary(P, 36, 1, 100).replica(A, 37, 1, 100).primary(B, 37, 1, 100);
+    assert_eq!(nodes(&stage, STRICT, &session, 40), [A]);
+    assert_eq!(nodes(&stage, STRICT, &Session::new(false), 40), [A, B]);
+}
+
+#[test]
+fn an_explanation_says_what_and_why() {
+    let mut stage = two_replicas();
+    stage.fail(B, 35);
+    let session = token("rr1:7:1@0/65");
+    let (in_flight, config) = (InFlight::new(3), Config::default());
+    let need = Need {
+        read: STRICT.wait(Duration::ZERO),
+        session: &session,
+        started: ms(40),
+        exclude: None,
+        in_flight: &in_flight,
+        config: &config,
+    };
+    let explained = crate::explain(stage.topology(), &need, ms(40), 0);
+    assert_eq!(explained.route, Route::Primary(PrimaryReason::Behind));
+    assert_eq!(
+        explained.to_string(),
+        "primary: behind (no replica had replayed what this session must see within the wait budget)\n  \
+         replica0: behind: has not replayed what the session must see; at most 20 ms stale\n  \
+         replica1: does not serve: unreachable; at most 30 ms stale"
+    );
 }

@@ -14,7 +14,7 @@ use super::{NotRead, StatementKind, text_hash::TextHash};
 ///
 /// # Guaranteed
 ///
-/// For a key that is random and secret, [`kind`](Self::kind) differs from [`StatementKind::of`] with a probability
+/// For a key that is random and secret, [`kind`](Self::kind) of what was not [refused](Self::refuse) differs from [`StatementKind::of`] with a probability
 /// below 2⁻⁶⁰ per call, also for texts chosen by someone who wants it to. A hit neither allocates, locks, nor writes.
 ///
 /// # Not guaranteed
@@ -25,16 +25,46 @@ pub struct StatementKinds {
     /// 56 bits of a text's hash, then the code of its kind; 0 where nothing is remembered. Each entry is whole by
     /// itself, so threads need no order between them.
     entries: Box<[AtomicU64]>,
+    /// Hashes of texts that a replica refused, 0 where there is none; the oldest is overwritten.
+    refused: Box<[AtomicU64]>,
+    refusals: AtomicU64,
 }
 
 const ENTRIES: usize = 4096;
 const CODE: u64 = 0xff;
+const REFUSED: usize = 256;
 
 impl StatementKinds {
     /// An empty memory. The key must come from a random source: who knows it can make two texts that are taken for
     /// one.
     pub fn with_key(key: [u64; 2]) -> Self {
-        Self { hash: TextHash::with_key(key), entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            hash: TextHash::with_key(key),
+            entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
+            refused: (0..REFUSED).map(|_| AtomicU64::new(0)).collect(),
+            refusals: AtomicU64::new(0),
+        }
+    }
+
+    /// A replica has refused `sql` as a write: from here on its kind is [`NotRead::Refused`].
+    ///
+    /// Of more than 256 such statements the oldest are forgotten, and are refused once more.
+    pub fn refuse(&self, sql: &str) {
+        let hash = self.hash.of(sql.as_bytes());
+        let set = (hash as usize % ENTRIES) & !1;
+        for entry in &self.entries[set..set + 2] {
+            if entry.load(Relaxed) & !CODE == hash & !CODE {
+                entry.store(0, Relaxed);
+            }
+        }
+        if !self.is_refused(hash) {
+            let place = self.refusals.fetch_add(1, Relaxed) as usize % REFUSED;
+            self.refused[place].store(hash, Relaxed);
+        }
+    }
+
+    fn is_refused(&self, hash: u64) -> bool {
+        self.refusals.load(Relaxed) > 0 && self.refused.iter().any(|refused| refused.load(Relaxed) == hash)
     }
 
     /// The kind of `sql`, remembered or else told from the text.
@@ -53,7 +83,10 @@ impl StatementKinds {
                 return kind;
             }
         }
-        let kind = StatementKind::of(sql);
+        let kind = match StatementKind::of(sql) {
+            StatementKind::Read if self.is_refused(hash) => StatementKind::Primary(NotRead::Refused),
+            kind => kind,
+        };
         older.store(first, Relaxed);
         newer.store(hash & !CODE | encode(kind), Relaxed);
         kind
@@ -68,7 +101,7 @@ impl fmt::Debug for StatementKinds {
 }
 
 /// In the order of their declaration, which gives the codes.
-const REASONS: [NotRead; 8] = [
+const REASONS: [NotRead; 9] = [
     NotRead::Write,
     NotRead::Lock,
     NotRead::Function,
@@ -77,6 +110,7 @@ const REASONS: [NotRead; 8] = [
     NotRead::SeveralStatements,
     NotRead::Catalog,
     NotRead::Unknown,
+    NotRead::Refused,
 ];
 
 /// Never 0, which is an empty entry.
@@ -119,6 +153,26 @@ mod tests {
                 assert_eq!(kinds.kind(sql), StatementKind::of(sql), "{sql}");
             }
         }
+    }
+
+    #[test]
+    fn a_refused_text_is_remembered_when_its_entry_is_not() {
+        let kinds = StatementKinds::with_key([1, 2]);
+        let sql = "SELECT * FROM a_view_that_writes";
+        assert!(kinds.kind(sql).is_read());
+        kinds.refuse(sql);
+        kinds.refuse(sql);
+        let refused = StatementKind::Primary(NotRead::Refused);
+        assert_eq!(kinds.kind(sql), refused);
+        for number in 0..3 * ENTRIES {
+            assert!(kinds.kind(&format!("SELECT {number}")).is_read());
+        }
+        assert_eq!(kinds.kind(sql), refused);
+        (0..REFUSED).for_each(|number| kinds.refuse(&format!("SELECT {number} FROM v")));
+        for number in 0..3 * ENTRIES {
+            kinds.kind(&format!("SELECT {number}"));
+        }
+        assert!(kinds.kind(sql).is_read(), "forgotten, as the oldest");
     }
 
     #[test]

@@ -10,10 +10,14 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 use sea_router::RoutingConnection;
 
 mod access;
+mod differential;
 mod failover;
+mod handles;
 mod input;
 mod monotonic;
 mod observed;
+mod recipes;
+mod rules;
 mod surface;
 mod transactions;
 

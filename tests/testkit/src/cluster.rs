@@ -1,4 +1,4 @@
-use std::{path::Path, thread, time::Duration};
+use std::{path::Path, sync::OnceLock, thread, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -30,6 +30,19 @@ impl Cluster {
     /// Starts with one replica and the database `postgres`.
     pub fn builder() -> Builder {
         Builder::new()
+    }
+
+    /// One cluster for all tests of a process, started by the first that asks; the others' `configure` is not called.
+    ///
+    /// For tests that leave nothing behind, because each runs in a transaction that is rolled back or on rows of its own.
+    /// It ends with the process. Tests that pause or break a server start a cluster of their own.
+    ///
+    /// # Panics
+    /// If it cannot be started, in every test that asks.
+    pub fn shared(configure: impl FnOnce(Builder) -> Builder) -> &'static Self {
+        static SHARED: OnceLock<Result<Cluster, Error>> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| configure(Self::builder()).start());
+        shared.as_ref().unwrap_or_else(|error| panic!("the shared cluster does not start: {error}"))
     }
 
     pub(crate) fn new(folder: TempDir, watchdog: Watchdog) -> Self {

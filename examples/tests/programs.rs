@@ -1,4 +1,4 @@
-//! `rides` as its user runs it.
+//! The programs as their users run them.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -153,4 +153,12 @@ fn leaves_others_tables_alone(cluster: &Cluster, args: &[&str]) {
     assert!(text(&output.stderr).contains("already exists"), "{}", text(&output.stderr));
     assert!(primary.sql("SELECT kept FROM rides_demo_rides").is_ok());
     assert!(primary.sql("SELECT FROM rides_demo_users").is_err());
+}
+
+/// It checks what it shows by itself.
+#[test]
+fn the_web_application_reads_its_own_writes() {
+    let output = Command::new(env!("CARGO_BIN_EXE_web")).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("all 21 notes"), "{}", text(&output.stdout));
 }
