@@ -40,6 +40,8 @@ pub enum Rule {
     /// 12: the probe reads the position before the timeline. Adapters ask, where they send it.
     #[cfg(read_router_mutants)]
     PositionFirst,
+    /// 12: without a standby's own word its timeline counts only while a primary answers on it.
+    OwnWord,
     /// 13: a replica ahead of a later sample is quarantined.
     Quarantine,
     /// 14: a sample must be sent strictly later.
@@ -80,7 +82,7 @@ mod switches {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 24] = [
+        pub const ALL: [Self; 25] = [
             Self::ConnectionTrust,
             Self::ClosedEpochs,
             Self::EpochsApart,
@@ -97,6 +99,7 @@ mod switches {
             Self::LaterCap,
             Self::HighestTimeline,
             Self::PositionFirst,
+            Self::OwnWord,
             Self::Quarantine,
             Self::StrictlyLater,
             Self::JoinUnsent,

@@ -140,7 +140,7 @@ fn replica(node: &Node, id: NodeId, session: &Session) -> Route {
             instance: seen.instance,
             sent_at: seen.sent_at,
             branch: seen.branch(),
-            lsn: seen.lsn,
+            lsn: node.reached().map_or(seen.lsn, |reached| reached.lsn),
             covered: node.covered(),
             is_primary: node.standing() == Standing::SamePrimary,
             same_life: session.floors().iter().any(|f| (f.node, f.epoch) == (id, seen.epoch)),

@@ -39,6 +39,8 @@ pub struct Node {
     failure: Option<(Failure, Time)>,
     suspect_since: Option<Time>,
     quarantined: Option<Branch>,
+    /// The last position of this life of which it is known on which line of history it lies.
+    reached: Option<(Epoch, Position)>,
     covered: Option<Time>,
     answers_until: Time,
     instance_since: Time,
@@ -126,6 +128,7 @@ impl Node {
             failure: None,
             suspect_since: None,
             quarantined: None,
+            reached: None,
             covered: None,
             answers_until: Time::default(),
             instance_since: Time::default(),
@@ -161,6 +164,18 @@ impl Node {
     #[must_use]
     pub fn instance_since(&self) -> Time {
         self.instance_since
+    }
+
+    /// Where the node certainly is, or was: what counts for what it has.
+    ///
+    /// A replica whose own word on its timeline is not to be had may say a position of a timeline that nobody has heard of.
+    /// That is behind [`observation`](Self::observation) while no primary answers.
+    #[must_use]
+    pub fn reached(&self) -> Option<Position> {
+        if is_off(Rule::OwnWord) {
+            return self.observation?.position();
+        }
+        self.reached.map(|(_, position)| position)
     }
 
     /// When the last answer is too old to say that the node answers: the monitor has then stopped.
@@ -307,7 +322,12 @@ impl Topology {
     }
 
     /// Takes in an answer of the node's current epoch.
-    pub(crate) fn observed(&mut self, id: NodeId, seen: Observation) {
+    pub(crate) fn observed(&mut self, id: NodeId, mut seen: Observation) {
+        if let Some(before) = self.nodes[id.index()].observation.filter(|_| is_off(Rule::EpochsApart))
+            && before.branch() == seen.branch()
+        {
+            seen.lsn = seen.lsn.max(before.lsn);
+        }
         self.learn_system(id, &seen);
         self.learn_switch(id, &seen);
         self.learn_timeline(id, &seen);
@@ -317,7 +337,14 @@ impl Topology {
         if let (Role::Replica, Some(position), Some(xid)) = (seen.role, seen.position(), seen.xid) {
             self.visible.shown(position, xid);
         }
+        let is_known = seen.role == Role::Primary || seen.branch().is_some_and(|b| self.vouches_for(b, seen.exact));
         let node = &mut self.nodes[id.index()];
+        node.reached = match seen.position() {
+            Some(position) if is_known => Some((seen.epoch, position)),
+            position => node.reached.filter(|(epoch, known)| {
+                *epoch == seen.epoch && position.is_some_and(|position| position.branch == known.branch)
+            }),
+        };
         node.failure = None;
         node.suspect_since = node.suspect_since.filter(|since| seen.sent_at <= *since);
         node.quarantined = node.quarantined.filter(|branch| seen.branch() == Some(*branch));
@@ -325,10 +352,6 @@ impl Topology {
             node.instance_since = seen.received_at;
         }
         node.answers_until = seen.received_at + self.observation_lifetime;
-        let mut seen = seen;
-        if let Some(before) = node.observation.filter(|o| o.branch() == seen.branch() && is_off(Rule::EpochsApart)) {
-            seen.lsn = seen.lsn.max(before.lsn);
-        }
         node.observation = Some(seen);
         self.judge();
     }
@@ -434,9 +457,11 @@ impl Topology {
     }
 
     fn covered_by(&self, node: &Node) -> Option<Time> {
-        let seen = node.observation?;
-        let branch = seen.branch().filter(|b| Some(*b) == self.surviving() || is_off(Rule::HighestTimeline))?;
-        Some(self.samples.newest_covered(branch, seen.lsn)?.sent_at)
+        let reached = node.reached()?;
+        if Some(reached.branch) != self.surviving() && !is_off(Rule::HighestTimeline) {
+            return None;
+        }
+        Some(self.samples.newest_covered(reached.branch, reached.lsn)?.sent_at)
     }
 
     fn standing_of(&self, node: &Node) -> Standing {
@@ -458,17 +483,23 @@ impl Topology {
             Role::Primary if self.is_the_primary(&seen.instance, seen.branch()) => Standing::SamePrimary,
             Role::Primary => Standing::OtherPrimary,
             Role::Replica if node.quarantined.is_some() => Standing::Quarantined,
-            Role::Replica => self.standing_on_branch(seen),
+            Role::Replica => self.standing_on_branch(node, seen),
         }
     }
 
-    fn standing_on_branch(&self, seen: &Observation) -> Standing {
+    fn standing_on_branch(&self, node: &Node, seen: &Observation) -> Standing {
         let Some(position) = seen.position() else { return Standing::Unproven };
         match self.surviving() {
             // No primary has answered yet: nothing is known to be discarded.
             None if seen.exact => Standing::Replica,
             None => Standing::Unproven,
-            Some(surviving) if position.branch.timeline == surviving.timeline => Standing::Replica,
+            Some(surviving) if position.branch.timeline == surviving.timeline => {
+                if node.reached().is_some() {
+                    Standing::Replica
+                } else {
+                    Standing::Unproven
+                }
+            }
             Some(surviving) if position.branch.timeline < surviving.timeline => {
                 if is_off(Rule::HighestTimeline) {
                     Standing::Replica
@@ -484,6 +515,17 @@ impl Topology {
             Some(_) if seen.exact => Standing::Replica,
             Some(_) => Standing::Unproven,
         }
+    }
+
+    /// Whether a replica that says that it is on this branch certainly is, or was when it replayed what it shows.
+    ///
+    /// Its own word (`exact`) is enough. Its control file says the same long after it has followed a promotion: that counts
+    /// while a primary answers there.
+    #[must_use]
+    pub fn vouches_for(&self, branch: Branch, exact: bool) -> bool {
+        let answers = |o: &Observation| o.role == Role::Primary && o.branch() == Some(branch);
+        let is_primary = |n: &Node| n.failure.is_none() && n.observation.as_ref().is_some_and(answers);
+        exact || is_off(Rule::OwnWord) || self.nodes.iter().any(is_primary)
     }
 
     /// Whether this is the server that the configured primary's probes see.

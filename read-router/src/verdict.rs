@@ -188,7 +188,7 @@ fn is_fresh(topology: &Topology, node: &Node, bound: Duration, now: Time) -> Res
 /// Whether the node has everything that the session has committed or been shown.
 fn has_all(topology: &Topology, node: &Node, id: NodeId, session: &Session) -> Result<(), Unfit> {
     let seen = node.observation().ok_or(Unfit::Down)?;
-    let Some(reached) = seen.position() else { return Err(Unfit::Timeline) };
+    let Some(reached) = node.reached() else { return Err(Unfit::Timeline) };
     if node.standing() == Standing::SamePrimary {
         session.admits(topology, reached.branch).map_err(|_| Unfit::Behind)?;
         return if session.is_settled(topology, reached.branch) { Ok(()) } else { Err(Unfit::Unsettled) };

@@ -297,7 +297,8 @@ impl RoutingConnection {
         };
         let system = opened.greeting.instance.system;
         let branch = answer.timeline.map(|timeline| Branch { system, timeline });
-        Ok(answer.role == Role::Replica && branch.is_some() && branch == proof.branch && answer.lsn >= proof.lsn)
+        let is_known = branch.is_some_and(|branch| watch.topology().vouches_for(branch, answer.exact));
+        Ok(answer.role == Role::Replica && is_known && branch == proof.branch && answer.lsn >= proof.lsn)
     }
 
     /// What an error of a read on a replica means; one that is not the driver's is the statement's.

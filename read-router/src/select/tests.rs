@@ -263,6 +263,26 @@ fn an_unproven_timeline_serves_eventual_reads_only() {
 }
 
 #[test]
+fn a_control_file_counts_while_a_primary_answers_on_its_timeline() {
+    let mut stage = two_replicas();
+    stage.fail(A, 31).answer(B, 35, Role::Replica, Some(1), false, 90);
+    let needs = |lsn: &str| token(&format!("rr1:7:1@0/{lsn}"));
+    assert_eq!(nodes(&stage, STRICT, &needs("5A"), 80), [B]);
+    // Beyond 90 it may have followed a promotion by now.
+    stage.fail(P, 36).answer(B, 40, Role::Replica, Some(1), false, 200);
+    for (position, expected) in [("5A", &[B][..]), ("5B", &[])] {
+        assert_eq!(nodes(&stage, STRICT, &needs(position), 80), expected, "{position}");
+    }
+    assert_eq!(nodes(&stage, stale(65), &Session::new(true), 80), [], "covers the sample of 10 ms, not of 20");
+    assert_eq!(nodes(&stage, ReadClass::Eventual, &Session::new(true), 80), [B]);
+    // Another life, and nothing was known of it.
+    stage.fail(B, 41).answer(B, 45, Role::Replica, Some(1), false, 200);
+    assert_eq!(nodes(&stage, STRICT, &Session::new(true), 80), []);
+    stage.primary(P, 50, 1, 210).answer(B, 55, Role::Replica, Some(1), false, 200);
+    assert_eq!(nodes(&stage, STRICT, &needs("5B"), 80), [B]);
+}
+
+#[test]
 fn a_sticky_session_stays_and_a_shared_one_spreads() {
     let stage = two_replicas();
     for (sticky, expected) in [(true, vec![B]), (false, vec![A, B])] {

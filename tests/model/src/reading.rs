@@ -173,12 +173,13 @@ impl State {
             _ => connection_trusts(open.opened_at, open.instance, proof.instance, proof.sent_at),
         };
         // Else a sample on the connection itself.
-        let (timeline, _) = server.told_timeline(world.ordinary_role);
+        let (timeline, exact) = server.told_timeline(world.ordinary_role);
         let branch = read_router::Branch { timeline, ..server.branch() };
         let renewed = !proof.same_life
             && !proof.is_primary
             && server.role() == Role::Replica
             && proof.branch == Some(branch)
+            && self.process().topology().vouches_for(branch, exact)
             && server.lsn() >= proof.lsn;
         (trusted || renewed).then_some((open, true))
     }

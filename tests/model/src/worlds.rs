@@ -1,7 +1,7 @@
 //! One tiny world for each rule: with the rule off a promise breaks in it, with the rule on none does.
 
 use crate::{
-    Action::{Crash, Move, Open, Other, Promote, Replay},
+    Action::{Crash, Follow, Move, Open, Other, ProbeFailed, Promote, Replay},
     Budget, Class, World,
     steps::{WRITE, answered_probe, answered_probe_by, steps, two_step_probe, whole_read},
 };
@@ -118,6 +118,23 @@ fn branches() -> Vec<Case> {
                 targets: vec![2],
                 probed: vec![(0, 2)],
                 two_steps: true,
+                ..three()
+            },
+        ),
+        case(
+            12,
+            "OwnWord",
+            World {
+                prefix: steps(&[
+                    &answered_probe(2),
+                    &WRITE,
+                    &answered_probe(0),
+                    &[Promote(1), Other(1), ProbeFailed(0, 0), Follow(2, 1), Replay(2)],
+                ]),
+                budget: Budget { probes: 2, reads: 1, failures: 1, ..Budget::default() },
+                targets: vec![2],
+                probed: vec![(0, 2)],
+                ordinary_role: true,
                 ..three()
             },
         ),

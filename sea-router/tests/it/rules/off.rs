@@ -33,6 +33,7 @@ const CASES: &[(u8, Rule, &str)] = &[
     (9, Rule::FloorEach, "rules::sessions::each_replica_read_counts_not_only_the_last"),
     (9, Rule::ExportedFloors, "rules::sessions::a_token_contains_what_replicas_have_shown"),
     (12, Rule::PositionFirst, "rules::probes::the_position_is_read_before_the_timeline"),
+    (12, Rule::OwnWord, "rules::probes::the_control_file_says_nothing_once_no_primary_answers"),
     (13, Rule::Quarantine, "rules::quarantine::a_replica_that_is_ahead_of_its_primary_is_quarantined"),
     (16, Rule::PastPosition, "monotonic::what_one_replica_is_still_replaying_no_other_read_misses"),
 ];

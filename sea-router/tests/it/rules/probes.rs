@@ -1,12 +1,12 @@
 //! Rule 12: what a probe reads first.
 
-use read_router::{NodeId, PrimaryReason, Timeline};
+use read_router::{NodeId, PrimaryReason, Standing, Timeline};
 use read_router_scenarios::{LIMIT, Subject, fault, until};
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
-    PROBE, ask, caught_up, connect, has_row, held, insert, is_off, kept, kept_by, probed, relay, row, seen, servers,
-    session_on, strict,
+    Node, PROBE, ask, caught_up, connect, has_row, held, insert, is_off, kept, kept_by, probed, relay, row, seen,
+    servers, session_on, standing, strict,
 };
 
 const REPLICA: NodeId = NodeId::replica(0);
@@ -80,6 +80,43 @@ fn gate(cluster: &super::Cluster) {
     let gates = GATES.replace("{what pg_stat_wal_receiver is}", &definition);
     cluster.primary().sql(&gates).expect("the gates stand");
     cluster.wait_caught_up(LIMIT).expect("on the standbys too");
+}
+
+/// Rule 12. The same write, and the primary dies. A standby follows the promoted one beyond the write's position, and its control
+/// file says the timeline of before: without a word of its own that counts only while a primary answers there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_control_file_says_nothing_once_no_primary_answers() {
+    let cluster = servers(2).await;
+    cluster.primary().sql("CREATE ROLE app LOGIN; GRANT ALL ON t TO app").expect("made");
+    fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
+    let app = |node: &Node| node.url().replace("postgres@", "app@");
+    let db = connect(&app(cluster.primary()), &[app(cluster.replica(1))]).await;
+    caught_up(&cluster, &db, REPLICA).await;
+    // The one that will follow must not be ahead of the one that it will follow.
+    fault(&cluster, |c| c.freeze_link(1)).await;
+    fault(&cluster, |c| c.freeze_link(0)).await;
+    let session = db.new_session();
+    session.execute(&insert(1)).await.expect("written");
+    let token = session.token().await.positions().next().expect("resolved");
+    fault(&cluster, |c| c.primary().crash()).await;
+    until("its end is seen", || async { matches!(standing(&db, NodeId::PRIMARY), Some(Standing::Down(_))) }).await;
+    let before = db.new_session();
+    assert_eq!(before.number(Some(strict()), &row(0)).await.expect("read"), Some(1), "what was known goes on");
+    assert_eq!(before.last_served().map(|s| s.node), Some(REPLICA));
+
+    fault(&cluster, |c| c.replica(0).promote()).await;
+    fault(&cluster, |c| c.follow(1, c.replica(0))).await;
+    cluster.replica(0).sql("INSERT INTO t SELECT n, 0 FROM generate_series(100, 2000) AS n").expect("someone else's");
+    until("the standby has replayed them", || async { has_row(cluster.replica(1), 2000) }).await;
+    probed(&db, REPLICA).await;
+    let observed = seen(&db, REPLICA);
+    assert!(
+        observed.branch() == Some(token.branch) && observed.lsn > token.lsn,
+        "it seems to be covered: {observed:?}"
+    );
+    assert!(!has_row(cluster.replica(1), 1), "the write is lost");
+    let read = session.number(Some(strict().or_error()), &row(1)).await;
+    kept(read, session.last_served());
 }
 
 /// Rule 12. An ordinary role sees no timeline of a standby but the control file's, which is behind after a promotion. Its
