@@ -71,7 +71,7 @@ async fn a_users_statements_are_routed() {
 
     let reader = me.eventual().restricted_for(READER).unwrap();
     assert!(is_denied(&insert(&reader).await));
-    assert!(reader.user_can("select", "ride").is_ok_and(|can| can));
+    assert!(reader.user_can(sea_orm::rbac::Action("select"), sea_orm::rbac::Table("ride")).is_ok_and(|can| can));
     until("the reader's reads go to the replica", || async {
         ride::Entity::find().all(&reader).await.unwrap();
         me.last_served().unwrap().node == NodeId::replica(0)
