@@ -4,7 +4,7 @@ use read_router::{Config, NodeId, PrimaryReason};
 use read_router_scenarios::{Stage, until};
 use sea_orm::{
     AccessMode, ConnectionTrait, DbErr, EntityTrait, Set, TransactionTrait,
-    rbac::{RbacContext, RbacUserId},
+    rbac::{Action, RbacContext, RbacUserId, Table},
 };
 use sea_router::RestrictedConnection;
 
@@ -71,7 +71,7 @@ async fn a_users_statements_are_routed() {
 
     let reader = me.eventual().restricted_for(READER).unwrap();
     assert!(is_denied(&insert(&reader).await));
-    assert!(reader.user_can(sea_orm::rbac::Action("select"), sea_orm::rbac::Table("ride")).is_ok_and(|can| can));
+    assert!(reader.user_can(Action("select"), Table("ride")).is_ok_and(|can| can));
     until("the reader's reads go to the replica", || async {
         ride::Entity::find().all(&reader).await.unwrap();
         me.last_served().unwrap().node == NodeId::replica(0)

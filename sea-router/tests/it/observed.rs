@@ -122,8 +122,9 @@ struct Seen {
     fields: BTreeMap<&'static str, String>,
 }
 
+/// Those that are open, by id, and those that are over.
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<BTreeMap<u64, Seen>>>);
+struct Spans(Arc<Mutex<(BTreeMap<u64, Seen>, Vec<Seen>)>>);
 
 impl Visit for Seen {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
@@ -136,27 +137,28 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
         let parent = context.span(id).and_then(|span| span.parent().map(|parent| parent.id().into_u64()));
         let mut seen = Seen { name: attributes.metadata().name(), parent, ..Seen::default() };
         attributes.record(&mut seen);
-        self.0.lock().unwrap().insert(id.into_u64(), seen);
+        self.0.lock().unwrap().0.insert(id.into_u64(), seen);
     }
 
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, _: Context<'_, S>) {
-        if let Some(seen) = self.0.lock().unwrap().get_mut(&id.into_u64()) {
+        if let Some(seen) = self.0.lock().unwrap().0.get_mut(&id.into_u64()) {
             values.record(seen);
         }
     }
 
-    /// Ids are used again: what is over is kept under another one.
+    /// A span in a transaction has its node from the transaction's, which is still open.
     fn on_close(&self, id: span::Id, _: Context<'_, S>) {
-        let mut spans = self.0.lock().unwrap();
-        if let Some(seen) = spans.remove(&id.into_u64()) {
-            let key = u64::MAX - spans.len() as u64;
-            let parent = seen.parent.and_then(|parent| spans.get(&parent)).and_then(|p| p.fields.get("node").cloned());
-            let mut seen = seen;
-            if let Some(node) = parent {
-                seen.fields.entry("node").or_insert(node);
+        let (open, over) = &mut *self.0.lock().unwrap();
+        let Some(mut seen) = open.remove(&id.into_u64()) else { return };
+        let mut parent = seen.parent.and_then(|parent| open.get(&parent));
+        while let Some(span) = parent.filter(|_| seen.name.starts_with("sea_orm.") && !seen.fields.contains_key("node"))
+        {
+            if let Some(node) = span.fields.get("node") {
+                seen.fields.insert("node", node.clone());
             }
-            spans.insert(key, seen);
+            parent = span.parent.and_then(|parent| open.get(&parent));
         }
+        over.push(seen);
     }
 }
 
@@ -177,8 +179,8 @@ async fn spans_say_which_node_it_was() {
         let outer = tracing::info_span!("outer", node = tracing::field::Empty);
         tracing::Instrument::instrument(every_path(&db), outer).await;
     }
-    let spans = spans.0.lock().unwrap();
-    let outer = spans.values().find(|span| span.name == "outer").expect("it was entered");
+    let (_, spans) = &*spans.0.lock().unwrap();
+    let outer = spans.iter().find(|span| span.name == "outer").expect("it was entered");
     assert!(!outer.fields.contains_key("node"), "{outer:?}");
     let expected = [
         ("sea_orm.execute", 1, "primary", "OK"),
@@ -198,18 +200,18 @@ async fn spans_say_which_node_it_was() {
         let is_it = |span: &&Seen| {
             span.name == name && span.fields.get("db.statement").is_some_and(|text| number(text) == statement)
         };
-        let found: Vec<_> = spans.values().filter(is_it).collect();
+        let found: Vec<_> = spans.iter().filter(is_it).collect();
         let [span] = found.as_slice() else { panic!("{name} of statement {statement}: {found:?} in {spans:#?}") };
         assert_eq!(span.fields.get("node").map(String::as_str), Some(node), "{span:?}");
         assert_eq!(span.fields.get("otel.status_code").map(String::as_str), Some(status), "{span:?}");
         assert_eq!(span.fields.get("db.system").map(String::as_str), Some("postgresql"), "{span:?}");
     }
     let nodes: Vec<_> =
-        spans.values().filter(|span| span.name == "sea_orm.transaction").map(|s| s.fields.get("node")).collect();
+        spans.iter().filter(|span| span.name == "sea_orm.transaction").map(|s| s.fields.get("node")).collect();
     assert_eq!(nodes.len(), 2, "{nodes:?}");
     assert!(nodes.iter().all(Option::is_some), "{nodes:?}");
     for name in ["sea_orm.execute_unprepared", "sea_orm.begin", "sea_orm.commit", "sea_orm.rollback"] {
-        let found = spans.values().find(|span| span.name == name).unwrap_or_else(|| panic!("{name}: {spans:#?}"));
+        let found = spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("{name}: {spans:#?}"));
         assert!(found.fields.contains_key("node"), "{found:?}");
     }
 }

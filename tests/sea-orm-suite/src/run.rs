@@ -31,13 +31,18 @@ pub(crate) fn all(
     Ok(outcome)
 }
 
-/// The names of the program's tests.
+/// The names of the program's tests, but for those that are marked as not to be run.
 fn list(binary: &Binary) -> Result<Vec<String>, Error> {
-    let mut command = Command::new(&binary.path);
-    command.args(["--list", "--format", "terse"]);
-    let printed = output(command)?;
-    let printed = String::from_utf8_lossy(&printed);
-    Ok(printed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    let names = |which: &[&str]| {
+        let mut command = Command::new(&binary.path);
+        command.args(["--list", "--format", "terse"]).args(which);
+        let printed = output(command)?;
+        let printed = String::from_utf8_lossy(&printed);
+        let names = printed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned);
+        Ok::<Vec<_>, Error>(names.collect())
+    };
+    let ignored = names(&["--ignored"])?;
+    Ok(names(&[])?.into_iter().filter(|name| !ignored.contains(name)).collect())
 }
 
 fn one_file(

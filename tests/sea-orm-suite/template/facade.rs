@@ -16,7 +16,7 @@ mod routed {
     };
 
     use ::sea_orm::{ConnectOptions, DbErr};
-    use sea_router::{PrimaryReason, RoutingConnection};
+    use sea_router::{PrimaryReason, ReadClass, RoutingConnection};
 
     pub use sea_router::{
         RestrictedConnection, RestrictedTransaction, RoutingConnection as DatabaseConnection,
@@ -32,24 +32,22 @@ mod routed {
         pub async fn connect<O: Into<ConnectOptions>>(options: O) -> Result<DatabaseConnection, DbErr> {
             let options: ConnectOptions = options.into();
             let mut builder = RoutingConnection::builder(options.clone());
-            let replica = std::env::var("SUITE_REPLICA").ok();
-            if let Some(replica) = &replica {
+            if let Ok(replica) = std::env::var("SUITE_REPLICA") {
                 let database = options.get_url().rsplit('/').next().unwrap_or_default();
                 let mut options = ConnectOptions::new(format!("{replica}/{database}"));
                 options.sqlx_logging(false);
-                builder = builder.replica(options);
+                builder = builder.replica(options).unannotated(ReadClass::MustSeeMyWrite);
             }
             let mut db = builder.connect().await?;
             if let Some(path) = std::env::var_os("SUITE_TALLY") {
-                let tally = Tally { path: path.into(), ..Tally::default() };
+                let tally = Tally::new(path.into());
                 db.set_statement_callback(move |statement| tally.count(statement));
             }
-            Ok(if replica.is_some() { db.must_see_my_write() } else { db })
+            Ok(db)
         }
     }
 
     /// Where one connection's statements went, added to a file with the connection's end.
-    #[derive(Default)]
     struct Tally {
         path: PathBuf,
         on_replicas: AtomicU64,
@@ -58,10 +56,20 @@ mod routed {
     }
 
     impl Tally {
+        fn new(path: PathBuf) -> Self {
+            let [on_replicas, reads_on_primary, others] = Default::default();
+            Self { path, on_replicas, reads_on_primary, others }
+        }
+
         fn count(&self, statement: &sea_router::StatementInfo<'_>) {
             match statement.reason {
                 None => &self.on_replicas,
-                Some(PrimaryReason::NotARead | PrimaryReason::Transaction | PrimaryReason::Misrouted) => &self.others,
+                Some(
+                    PrimaryReason::NotARead
+                    | PrimaryReason::Transaction
+                    | PrimaryReason::Misrouted
+                    | PrimaryReason::GivenOut,
+                ) => &self.others,
                 Some(_) => &self.reads_on_primary,
             }
             .fetch_add(1, Relaxed);
