@@ -264,7 +264,7 @@ impl RoutingConnection {
         self.inner.nodes.get(node.index()).map(|node| &node.database)
     }
 
-    /// Checks that the primary answers.
+    /// Checks that the primary answers; another node is asked by [`ping_node`](Self::ping_node).
     ///
     /// # Errors
     /// SeaORM's own, if it does not.

@@ -34,6 +34,9 @@
 //! # Features
 //! `tls-rustls` and `tls-native-tls` pass through to SeaORM; without either, connections are not encrypted. `axum` brings
 //! the extractor of a session for each request.
+//!
+//! `schema-sync`, `rbac`, `entity-registry` and `tracing-spans` pass through to SeaORM and bring its schema sync, its access
+//! control, `get_schema_registry` and its spans over the routing connection.
 
 #[cfg(feature = "axum")]
 pub mod axum;
