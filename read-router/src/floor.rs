@@ -17,6 +17,10 @@ pub(crate) struct Floor {
     /// passed it (the whole time that it takes to remove dropped files), so the read may have shown the record that
     /// begins here: another node must be past this. `None` if only a primary's sample can tell.
     pub(crate) at: Option<Position>,
+    /// What that answer said of the transactions that it shows: all of them are below this number, the read's too.
+    pub(crate) xid: Option<u64>,
+    /// A sample of the primary sent after the read, where it is nearer than past `at`: all that is there was written before.
+    pub(crate) bound: Option<Position>,
     /// Connections to the node that are out, on which more may be read: the read has no end yet.
     pub(crate) out: u32,
 }
@@ -24,8 +28,17 @@ pub(crate) struct Floor {
 impl Floor {
     /// The nearest position that has certainly all that the read showed, on whatever node.
     pub(crate) fn passed(&self) -> Option<Position> {
-        self.at.map(|at| Position { lsn: at.lsn.next(), ..at })
+        self.bound.or(self.at.map(past))
     }
+
+    /// Whether the primary certainly shows what the read showed, wherever replicas are by now.
+    pub(crate) fn is_shown(&self, topology: &Topology) -> bool {
+        self.out == 0 && self.at.zip(self.xid).is_some_and(|(at, xid)| topology.has_ended(at.branch, xid))
+    }
+}
+
+fn past(at: Position) -> Position {
+    Position { lsn: at.lsn.next(), ..at }
 }
 
 /// What a read on a replica showed is at or below what the same life of that node shows later, but for the record that
@@ -53,18 +66,20 @@ pub(crate) fn resolve_floor(floor: &mut Floor, topology: &Topology) -> Option<Po
         (Some(later), Some(reached)) if later.role == Role::Primary || is_off(Rule::PastPosition) => {
             return Some(reached);
         }
-        (Some(_), Some(reached)) => {
-            floor.at.get_or_insert(reached);
+        (Some(later), Some(reached)) if floor.at.is_none() => {
+            floor.at = Some(reached);
+            floor.xid = later.xid;
         }
         // The next answer of that life will tell.
         (None, _) if alive && floor.at.is_none() => return None,
         _ => {}
     }
-    let Some((at, passed)) = floor.at.zip(floor.passed()) else {
+    let Some((at, passed)) = floor.at.map(|at| (at, past(at))) else {
         let surviving = topology.surviving().filter(|b| floor.branch.is_none_or(|f| f == *b))?;
         return Some(topology.first_sample_after(surviving, floor.ended_at)?.position());
     };
     let sample = topology.first_sample_after(at.branch, floor.ended_at).map(|s| s.position().min(passed));
+    floor.bound = sample;
     let has_passed = |reached: Position| reached.branch != at.branch || sample.unwrap_or(passed).lsn <= reached.lsn;
     match reached {
         // Until then the node itself may serve the session's next read, and another one only once it is past `at`.

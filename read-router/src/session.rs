@@ -266,12 +266,17 @@ impl Session {
                 floor.ended_at = floor.ended_at.max(at);
                 floor.branch = floor.branch.max(branch);
                 floor.at = None;
+                floor.xid = None;
+                floor.bound = None;
             }
             Err(_) => {
                 // Epochs come and go; a session that never asks for its floors must not collect them all.
                 self.resolve(topology);
                 let place = self.floors.partition_point(|f| (f.node, f.epoch) < key);
-                self.floors.insert(place, Floor { node, epoch, branch, ended_at: at, at: None, out: 0 });
+                self.floors.insert(
+                    place,
+                    Floor { node, epoch, branch, ended_at: at, at: None, xid: None, bound: None, out: 0 },
+                );
             }
         }
     }
@@ -322,7 +327,7 @@ impl Session {
         self.floors.retain_mut(|floor| match resolve_floor(floor, topology) {
             Some(position) => {
                 positions.advance(position);
-                if let Some(shown) = shown {
+                if let Some(shown) = shown.as_mut().filter(|_| !floor.is_shown(topology)) {
                     shown.advance(position);
                 }
                 false
@@ -386,6 +391,13 @@ impl Session {
         })
     }
 
+    /// Whether the [token](Self::token) names no position past what the primary has said: one that does is met by no server
+    /// until something more is written, and is not known to survive a failover before that.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.floors.iter().all(|floor| floor.bound.is_some())
+    }
+
     /// Whether the primary on `branch` certainly shows all that replicas have shown this session, so that a read there does not go
     /// back in time.
     ///
@@ -398,7 +410,7 @@ impl Session {
         let Some(shown) = self.shown.as_ref().filter(|_| !is_off(Rule::Settled)) else { return true };
         let is_shown = |position: &Position| position.branch != branch || topology.shows(*position);
         let imported = self.imported.as_ref().map_or(&[][..], |imported| imported.shown.as_slice());
-        self.floors.iter().all(|floor| floor.passed().is_some_and(|at| is_shown(&at)))
+        self.floors.iter().all(|floor| floor.is_shown(topology) || floor.passed().is_some_and(|at| is_shown(&at)))
             && shown.as_slice().iter().chain(imported).all(is_shown)
     }
 

@@ -279,6 +279,11 @@ impl Topology {
         self.visible.has(position)
     }
 
+    /// Whether every transaction below `xid` is known to have ended on the primary of `branch`.
+    pub(crate) fn has_ended(&self, branch: Branch, xid: u64) -> bool {
+        self.visible.has_ended(branch, xid)
+    }
+
     /// Whether a server at `reached` certainly has everything up to `floor`.
     #[must_use]
     pub fn covers(&self, reached: Position, floor: Position) -> bool {

@@ -23,6 +23,11 @@ impl Visible {
         self.upto.is_some_and(|upto| upto.branch == position.branch && position.lsn <= upto.lsn)
     }
 
+    /// Whether every transaction below `xid` has ended on `branch`'s primary.
+    pub(crate) fn has_ended(&self, branch: Branch, xid: u64) -> bool {
+        self.ended.is_some_and(|(on, ended)| on == branch && xid <= ended)
+    }
+
     /// A replica was at `position` and later showed nothing at or above `xid`.
     pub(crate) fn shown(&mut self, position: Position, xid: u64) {
         if self.has(position) || self.waiting.iter().any(|(p, _)| *p == position) {

@@ -13,6 +13,8 @@ use crate::RoutingConnection;
 /// session. A middleware or an earlier extractor that knows more, such as a token from an authenticated cookie, puts the
 /// session that [`resume`](RoutingConnection::resume) gives into the request's extensions; it is then taken from there.
 ///
+/// Functions over `&impl ConnectionTrait` take it as `&*session`.
+///
 /// ```
 /// use axum::{Router, extract::State, routing::{get, post}};
 /// use sea_orm::{ConnectionTrait, DbErr, Statement, DbBackend};

@@ -280,6 +280,9 @@ impl Builder {
                 return Err(Error::ListedTwice { first: id(first + 1), second: id(second + 1) });
             }
         }
+        if let Some(second) = self.replicas.iter().position(|replica| replica.source.is_same_pool(&self.primary)) {
+            return Err(Error::SharedPool { node: id(second + 1) });
+        }
         let sources = std::iter::once(&self.primary).chain(self.replicas.iter().map(|replica| &replica.source));
         if let Some(foreign) = sources.into_iter().position(Source::is_foreign) {
             return Err(Error::NotPostgres { node: id(foreign) });

@@ -16,13 +16,14 @@ use crate::{
 ///
 /// # Guaranteed
 /// When it was taken, the server had what the class asks for, and a replica only goes forward. It is read-only wherever
-/// it leads: a replica's pool is, and the primary, if it had to be that, is reached by a small read-only pool of its own.
+/// it leads, unless a transaction asks for READ WRITE by name: a replica's pool is, and the primary, if it had to be that,
+/// is reached by a small read-only pool of its own.
 /// While it is held, and from then on, the session's strict reads see everything that may have been read through it.
 ///
 /// # Not guaranteed
 /// It proves its class when it is taken, not again later: a write of the session that comes after is not covered, a
 /// bound in seconds counts up to the taking, and of a replica that crashes meanwhile the pool may open a new connection
-/// that shows less. Keep it for one request, not in a state.
+/// that shows less. What is read through a clone of its `DatabaseConnection` that outlives it is unseen. Keep it for one request, not in a state.
 pub struct Checkout {
     connection: RoutingConnection,
     place: Place,
@@ -83,7 +84,7 @@ impl Attempt for CheckoutOnce {
         let served = routing.count_replica(call, node);
         routing.session.checked_out(&routing.inner.watch, node, proof, served);
         let place = Place::Replica { node, proof: *proof, _busy: busy };
-        let database = routing.metered(&server.database, Ran::replica(node));
+        let database = routing.metered(server.guarded(), Ran::replica(node));
         Ok(Checkout { connection: routing.clone(), place, database })
     }
 }

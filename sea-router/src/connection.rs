@@ -203,11 +203,14 @@ impl RoutingConnection {
         let watch = &self.inner.watch;
         let started = clock::now();
         let until = started + watch.config.probe_timeout;
+        let exact_until = started + watch.config.strict_wait.min(watch.config.probe_timeout);
         let mut session = self.session.with(|session| session.clone());
         loop {
             session.resolve(&watch.topology());
             match session.token() {
-                Some(token) => return token,
+                // The primary's answer is on its way; without it the token would name a position that may never be.
+                Some(token) if session.is_exact() || token.is_unknown() || clock::now() >= exact_until => return token,
+                Some(_) => watch.changed(read_router::Ask::All, started, exact_until).await,
                 None if clock::now() >= until => return Token::UNKNOWN,
                 None => watch.changed(read_router::Ask::All, started, until).await,
             }
@@ -288,6 +291,7 @@ impl RoutingConnection {
         self.inner.stop();
         for node in self.inner.nodes.iter().chain(self.inner.read_only.get()) {
             node.database.close_by_ref().await?;
+            node.close_guarded().await?;
         }
         Ok(())
     }

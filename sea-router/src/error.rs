@@ -63,6 +63,14 @@ pub enum Error {
         /// The second of the two.
         second: NodeId,
     },
+    /// A replica has the primary's own pool, whose connections would become read-only.
+    #[error(
+        "{node} has the same pool as the primary, which must stay writable; give it a pool, or the URL, of its own"
+    )]
+    SharedPool {
+        /// The node given as a replica.
+        node: NodeId,
+    },
     /// An existing connection is to another database system.
     #[error("{node} is not a connection to PostgreSQL")]
     NotPostgres {
@@ -183,6 +191,19 @@ pub(crate) fn ends_process(error: &(dyn DatabaseError + 'static)) -> bool {
     error
         .try_downcast_ref::<PgDatabaseError>()
         .is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic))
+}
+
+/// Whether the schema changed under a prepared statement: the server drops the plan for a new one only where the columns
+/// stay as they are, until the statement is prepared anew.
+pub(crate) fn is_stale_plan(error: &(dyn DatabaseError + 'static)) -> bool {
+    error.try_downcast_ref::<PgDatabaseError>().is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+}
+
+/// Whether a replica will refuse the statement the next time too: as a write, or as a read of what it has not (an unlogged
+/// table). Other errors that a repetition on the primary may mend (`55000`, `XX000`) pass.
+pub(crate) fn refuses_a_write(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| matches!(&*code, "25006" | "0A000")) && !is_stale_plan(error.as_ref())
 }
 
 /// Whether the error leaves it open whether the server did what it was asked: the link broke, or the server

@@ -8,16 +8,12 @@ use std::{
 
 use read_router::{NodeId, Opened};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, SqlxPostgresConnector};
-use sqlx::{
-    ConnectOptions as _, Postgres,
-    pool::{PoolConnection, PoolOptions},
-    postgres::PgConnectOptions,
-};
+use sqlx::{ConnectOptions as _, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 
 use crate::{
     Source, clock, error,
     openings::{Openings, acquiring, greet_untracked},
-    pool::{Callbacks, Home, Hooks, search_path},
+    pool::{Callbacks, Home, Hooks, is_outdated, search_path},
     source::Kind,
     watch::Watch,
 };
@@ -30,6 +26,8 @@ pub(crate) struct Node {
     pub(crate) record_statements: bool,
     /// What its pool's hooks do; `None` if it was handed over without any.
     hooks: Option<Hooks>,
+    /// The same server for those who take connections past us, where its pool is not read-only by itself.
+    guarded: OnceLock<DatabaseConnection>,
     watch: Arc<Watch>,
 }
 
@@ -39,7 +37,7 @@ pub(crate) struct Checked {
     pub(crate) opened: Option<Opened>,
 }
 
-/// Connections of the small pool that reads on the primary read-only.
+/// At least so many connections has the pool that reads on the primary read-only, if the primary's own has as many.
 const READ_ONLY_CONNECTIONS: u32 = 5;
 
 impl Node {
@@ -74,25 +72,37 @@ impl Node {
                 (database, hooks)
             }
         };
-        Ok(Self { id, database, record_statements, hooks, watch })
+        Ok(Self { id, database, record_statements, hooks, guarded: OnceLock::new(), watch })
     }
 
     /// A small lazy pool to the same server, whose connections are read-only: for the primary's part in read-only handles.
     pub(crate) fn read_only(&self) -> Self {
-        let before = self.hooks.clone();
+        let theirs = self.pool().options();
+        let most = theirs.get_max_connections();
+        let connections = (most / 2).max(READ_ONLY_CONNECTIONS.min(most));
+        let Some(before) = self.hooks.clone() else {
+            // What their hooks set (a search path, a role) counts here too, and we have no hook of our own beside them.
+            let pool = theirs.clone().min_connections(0).max_connections(connections);
+            let options = (*self.pool().connect_options()).clone().options([("default_transaction_read_only", "on")]);
+            let database = SqlxPostgresConnector::from_sqlx_postgres_pool(pool.connect_lazy_with(options));
+            return Self {
+                id: self.id,
+                database,
+                record_statements: self.record_statements,
+                hooks: None,
+                guarded: OnceLock::new(),
+                watch: self.watch.clone(),
+            };
+        };
         let hooks = Hooks {
             openings: Arc::new(Openings::new(self.id)),
             home: Arc::new(OnceLock::from(Home { id: self.id, watch: self.watch.clone() })),
             read_only: true,
-            search_path: before.as_ref().and_then(|hooks| hooks.search_path.clone()),
-            ping_idle: before.as_ref().and_then(|hooks| hooks.ping_idle),
-            callbacks: before.map(|hooks| hooks.callbacks).unwrap_or_default(),
+            search_path: before.search_path.clone(),
+            ping_idle: before.ping_idle,
+            callbacks: before.callbacks,
         };
-        let theirs = self.pool().options();
-        let pool = PoolOptions::new()
-            .max_connections(READ_ONLY_CONNECTIONS.min(theirs.get_max_connections()))
-            .acquire_timeout(theirs.get_acquire_timeout())
-            .test_before_acquire(theirs.get_test_before_acquire());
+        let pool = theirs.clone().min_connections(0).max_connections(connections);
         let pool = hooks.clone().install(pool).connect_lazy_with((*self.pool().connect_options()).clone());
         let database = SqlxPostgresConnector::from_sqlx_postgres_pool(pool);
         Self {
@@ -100,7 +110,22 @@ impl Node {
             database,
             record_statements: self.record_statements,
             hooks: Some(hooks),
+            guarded: OnceLock::new(),
             watch: self.watch.clone(),
+        }
+    }
+
+    /// The replica's connection whose every use is read-only: one of a pool that was handed over without hooks is made so
+    /// only when we take it.
+    pub(crate) fn guarded(&self) -> &DatabaseConnection {
+        if self.is_tracked() { &self.database } else { self.guarded.get_or_init(|| self.read_only().database) }
+    }
+
+    /// Closes what was opened beside its pool.
+    pub(crate) async fn close_guarded(&self) -> Result<(), DbErr> {
+        match self.guarded.get() {
+            Some(database) => database.close_by_ref().await,
+            None => Ok(()),
         }
     }
 
@@ -118,9 +143,28 @@ impl Node {
         (*self.pool().connect_options()).clone().disable_statement_logging()
     }
 
+    /// A connection of the pool. One that leads to where the primary's name pointed before is closed: hooks see to that in
+    /// our pools, but not in one that was handed over without them, or that told another connection before.
+    pub(crate) async fn acquire(&self) -> Result<Checked, DbErr> {
+        let mut left = self.pool().options().get_max_connections();
+        loop {
+            let checked = self.acquire_any().await?;
+            if left == 0 || !self.is_outdated(checked.opened) {
+                return Ok(checked);
+            }
+            left -= 1;
+            let _ = checked.connection.close().await;
+        }
+    }
+
+    /// Whether the connection leads to where the name pointed before.
+    pub(crate) fn is_outdated(&self, opened: Option<Opened>) -> bool {
+        opened.is_some_and(|opened| is_outdated(self.id, &self.watch, &opened))
+    }
+
     /// A connection of the pool. A replica's is not waited for once the replica no longer serves, nor for longer than
     /// `replica_acquire_timeout`: another server may do.
-    pub(crate) async fn acquire(&self) -> Result<Checked, DbErr> {
+    async fn acquire_any(&self) -> Result<Checked, DbErr> {
         let mut acquire = pin!(acquiring(self.pool().acquire()));
         let (connection, acquired) = if self.id.is_primary() {
             acquire.await

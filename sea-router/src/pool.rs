@@ -80,6 +80,9 @@ impl Hooks {
         }
         if let Some(user) = &self.callbacks.after_connect {
             user(connection, meta).await?;
+            if self.read_only {
+                connection.execute(probe::READ_ONLY).await?;
+            }
         }
         let opened = self.openings.opened(connection).await?;
         // A new connection may be the first to see where the primary's name leads now.
@@ -101,10 +104,16 @@ impl Hooks {
         {
             return Ok(false);
         }
-        match &self.callbacks.before_acquire {
-            Some(user) => user(connection, meta).await,
-            None => Ok(true),
+        let wanted = match &self.callbacks.before_acquire {
+            Some(user) => user(connection, meta).await?,
+            None => true,
+        };
+        // What the user runs here or when a connection comes back may be RESET ALL.
+        let is_touched = self.callbacks.before_acquire.is_some() || self.callbacks.map_pool.is_some();
+        if wanted && self.read_only && is_touched {
+            connection.execute(probe::READ_ONLY).await?;
         }
+        Ok(wanted)
     }
 }
 
@@ -194,7 +203,7 @@ impl fmt::Debug for PoolTracker {
 }
 
 /// Whether a connection leads to where its name pointed before: a new one may lead to the right server.
-fn is_outdated(id: NodeId, watch: &Watch, opened: &Opened) -> bool {
+pub(crate) fn is_outdated(id: NodeId, watch: &Watch, opened: &Opened) -> bool {
     let topology = watch.topology();
     if id.is_primary() {
         let behind = opened.greeting.branch.zip(topology.surviving());

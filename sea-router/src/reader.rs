@@ -28,7 +28,7 @@ use crate::{
 /// transaction goes on, read-only; if it dies or hangs, its statements fail, and begin must be called again.
 ///
 /// For code that is bound to it the transaction dereferences to SeaORM's own type; what is run through that, the server
-/// refuses if it writes.
+/// refuses if it writes, unless it is asked for READ WRITE by name.
 ///
 /// A reader shares the session of the connection that it was made from: `MustSeeMyWrite` speaks of that one.
 #[derive(Clone)]
@@ -62,8 +62,8 @@ impl Reader {
 
     async fn fetch<F: Fetch>(&self, statement: Statement) -> Result<F::Out, DbErr> {
         match self.kind(&statement.sql)? {
-            Kind::Read => self.connection.read_on_any::<F>(statement, self.options).await,
-            Kind::Query => self.connection.read_only_on_primary::<F>(&statement).await,
+            Kind::Read => self.connection.read_on_any::<F>(statement, self.options, true).await,
+            Kind::Query => self.connection.read_only_on_primary::<F>(&statement, PrimaryReason::NotARead).await,
         }
     }
 
@@ -126,7 +126,7 @@ impl StreamTrait for Reader {
             let span = self.connection.stream_span(&stmt.sql);
             let stream = span.around(async {
                 match self.kind(&stmt.sql)? {
-                    Kind::Read => self.connection.stream_read(stmt, self.options).await,
+                    Kind::Read => self.connection.stream_read(stmt, self.options, true).await,
                     Kind::Query => {
                         let node = self.connection.inner.read_only();
                         self.connection.stream_from(node, stmt, None, PrimaryReason::NotARead).await

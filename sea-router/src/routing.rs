@@ -7,6 +7,7 @@ use read_router::{
     ReplicaError, Role, Route, Served, StatementKind, Time, connection_trusts, events, select,
 };
 use sea_orm::{DbErr, Statement, error::ConnAcquireErr};
+use sqlx::Connection;
 
 use crate::{
     Misrouted, RoutingConnection, Unannotated, clock,
@@ -107,8 +108,10 @@ impl RoutingConnection {
     pub(crate) async fn query<F: Fetch>(&self, statement: Statement) -> Result<F::Out, DbErr> {
         match self.destination(&statement.sql)? {
             Destination::Write(reason) => self.write::<F>(statement, reason).await,
-            Destination::Primary(reason) => self.read_on_primary::<F>(&statement, None, reason).await,
-            Destination::Read(options) => self.read_on_any::<F>(statement, options).await,
+            Destination::Primary(reason) => {
+                self.read_on_primary::<F>(self.inner.primary(), &statement, None, reason).await
+            }
+            Destination::Read(options) => self.read_on_any::<F>(statement, options, false).await,
         }
     }
 
@@ -164,13 +167,19 @@ impl RoutingConnection {
         &self,
         statement: Statement,
         options: ReadOptions,
+        read_only: bool,
     ) -> Result<F::Out, DbErr> {
         let mut call = Call::new(options);
         let attempt = ReadOnce::<F> { statement: &statement, shape: PhantomData };
         match self.serve(&mut call, &attempt).await? {
             Outcome::Served(out) => Ok(out),
+            // For a read-only handle the text proves too little: a view may write.
+            Outcome::Misrouted(reason) if read_only => self.read_only_on_primary::<F>(&statement, reason).await,
             Outcome::Misrouted(reason) => self.write::<F>(statement, reason).await,
-            Outcome::Primary(reason) => self.read_on_primary::<F>(&statement, Some(&call), reason).await,
+            Outcome::Primary(reason) => {
+                let primary = if read_only { self.inner.read_only() } else { self.inner.primary() };
+                self.read_on_primary::<F>(primary, &statement, Some(&call), reason).await
+            }
         }
     }
 
@@ -197,7 +206,9 @@ impl RoutingConnection {
                 }
                 Err(Missed::Misrouted(error)) => {
                     let repeat = self.inner.misrouted == Misrouted::Repeat && may_fall_back;
-                    let is_new = watch.refused_by_replica(attempt.sql());
+                    // Where it fails, or may have failed for a passing reason, it is to fail the next time too.
+                    let remember = repeat && error::driver(&error).is_some_and(error::refuses_a_write);
+                    let is_new = watch.refused_by_replica(attempt.sql(), remember);
                     events::misrouted(node, repeat, is_new);
                     return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
                 }
@@ -328,6 +339,7 @@ impl RoutingConnection {
     /// Reads on the primary: a contact that may show any commit.
     async fn read_on_primary<F: Fetch>(
         &self,
+        primary: &Node,
         statement: &Statement,
         call: Option<&Call>,
         reason: PrimaryReason,
@@ -337,7 +349,7 @@ impl RoutingConnection {
             reason,
             call.map_or(Duration::ZERO, |call| call.waited),
         ));
-        let (mut checked, reason) = self.acquire_primary(self.inner.primary(), call, reason).await?;
+        let (mut checked, reason) = self.acquire_primary(primary, call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
         let meter = Meter::start(self.metering.as_ref());
         let out = F::fetch(statement, &mut checked.connection).await;
@@ -349,14 +361,18 @@ impl RoutingConnection {
     }
 
     /// Runs on the primary, read-only, what may be a read.
-    pub(crate) async fn read_only_on_primary<F: Fetch>(&self, statement: &Statement) -> Result<F::Out, DbErr> {
+    pub(crate) async fn read_only_on_primary<F: Fetch>(
+        &self,
+        statement: &Statement,
+        reason: PrimaryReason,
+    ) -> Result<F::Out, DbErr> {
         let mut checked = self.inner.read_only().acquire().await?;
-        self.count_primary(self.view.class(), PrimaryReason::NotARead, Duration::ZERO);
+        self.count_primary(self.view.class(), reason, Duration::ZERO);
         let meter = Meter::start(self.metering.as_ref());
         let out = F::fetch(statement, &mut checked.connection).await;
         self.session.contact(&self.inner.watch, checked.opened);
         if let Some(meter) = meter {
-            meter.end(Place::primary(PrimaryReason::NotARead), statement, out.is_err(), F::METERED);
+            meter.end(Place::primary(reason), statement, out.is_err(), F::METERED);
         }
         out.map_err(F::error)
     }
@@ -509,7 +525,14 @@ impl<F: Fetch> Attempt for ReadOnce<'_, F> {
         let watch = &routing.inner.watch;
         let mut checked = routing.acquire_proven(call, node, proof).await?;
         let meter = Meter::start(routing.metering.as_ref());
-        let out = watch.while_serving(node, call.limit(watch), F::fetch(self.statement, &mut checked.connection)).await;
+        let mut out =
+            watch.while_serving(node, call.limit(watch), F::fetch(self.statement, &mut checked.connection)).await;
+        if let Ok(Err(sqlx::Error::Database(error))) = &out
+            && error::is_stale_plan(error.as_ref())
+            && checked.connection.clear_cached_statements().await.is_ok()
+        {
+            out = watch.while_serving(node, call.limit(watch), F::fetch(self.statement, &mut checked.connection)).await;
+        }
         let out = match out {
             Ok(Ok(out)) => {
                 let served = routing.count_replica(call, node);
@@ -535,6 +558,8 @@ pub(crate) fn replica_error(error: &sqlx::Error) -> ReplicaError {
     match error {
         sqlx::Error::Database(error) => match error.code().map(|code| ReplicaError::of(&code)) {
             Some(ReplicaError::NodeGone) if !error::ends_process(error.as_ref()) => ReplicaError::Statement,
+            // The statement is at no fault, and no write.
+            Some(ReplicaError::Misrouted) if error::is_stale_plan(error.as_ref()) => ReplicaError::Elsewhere,
             meaning => meaning.unwrap_or(ReplicaError::Statement),
         },
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {

@@ -59,6 +59,10 @@ impl SharedSession {
     /// The first `count` that were given out are done, and there was a contact with the primary after them.
     pub(crate) fn settled(&self, count: u64) {
         let mut state = self.lock();
+        if state.settled < count {
+            // They may have written up to now.
+            state.session.wrote_at(clock::now());
+        }
         while state.settled < count {
             state.settled += 1;
             state.session.taken_back();
@@ -92,6 +96,7 @@ impl SharedSession {
             Some(branch) => session.acknowledged(write, branch, at, &topology),
             None => {
                 session.unsent(write);
+                session.wrote_at(at);
                 session.forget();
                 None
             }

@@ -42,6 +42,17 @@ impl Source {
         }
     }
 
+    /// Whether both are one pool.
+    pub(crate) fn is_same_pool(&self, other: &Self) -> bool {
+        let options = |source: &Self| match &source.0 {
+            Kind::Pool(database, _) if is_postgres(database) => {
+                Some(database.get_postgres_connection_pool().connect_options())
+            }
+            _ => None,
+        };
+        options(self).zip(options(other)).is_some_and(|(mine, theirs)| Arc::ptr_eq(&mine, &theirs))
+    }
+
     /// Whether it is a connection to something else than PostgreSQL.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(&self.0, Kind::Pool(database, _) if !is_postgres(database))

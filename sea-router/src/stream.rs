@@ -20,7 +20,7 @@ use crate::{
     routing::{Attempt, Busy, Call, Missed, Outcome},
     session::SharedSession,
     spans::StreamSpan,
-    watch::Watch,
+    watch::{GaveUp, LOOK_AGAIN, Watch},
 };
 
 /// The rows of a statement that a [`RoutingConnection`](crate::RoutingConnection) streams.
@@ -33,6 +33,8 @@ pub struct RoutedStream {
     first: Option<Option<Result<QueryResult, DbErr>>>,
     source: Source,
     polled: bool,
+    /// When to look whether the replica still answers, while its next row does not come.
+    look: Option<Pin<Box<tokio::time::Sleep>>>,
     meter: Option<StreamMeter>,
     span: Option<StreamSpan>,
 }
@@ -49,11 +51,11 @@ impl RoutedStream {
     /// The stream whose first item, or end, has been taken from it already.
     pub(crate) fn begun(rows: QueryStream, first: Option<Result<QueryResult, DbErr>>, source: Source) -> Self {
         source.seen();
-        Self { rows: Some(rows), first: Some(first), source, polled: true, meter: None, span: None }
+        Self { rows: Some(rows), first: Some(first), source, polled: true, look: None, meter: None, span: None }
     }
 
     pub(crate) fn new(rows: QueryStream, source: Source) -> Self {
-        Self { rows: Some(rows), first: None, source, polled: false, meter: None, span: None }
+        Self { rows: Some(rows), first: None, source, polled: false, look: None, meter: None, span: None }
     }
 
     /// The span that is entered for its rows.
@@ -69,10 +71,21 @@ impl RoutedStream {
 }
 
 impl RoutingConnection {
-    pub(crate) async fn stream_read(&self, statement: Statement, options: ReadOptions) -> Result<RoutedStream, DbErr> {
+    pub(crate) async fn stream_read(
+        &self,
+        statement: Statement,
+        options: ReadOptions,
+        read_only: bool,
+    ) -> Result<RoutedStream, DbErr> {
         let mut call = Call::new(options);
         match self.serve(&mut call, &StreamOnce { statement: &statement }).await? {
             Outcome::Served(stream) => Ok(stream),
+            Outcome::Misrouted(reason) if read_only => {
+                self.stream_from(self.inner.read_only(), statement, None, reason).await
+            }
+            Outcome::Primary(reason) if read_only => {
+                self.stream_from(self.inner.read_only(), statement, Some(&call), reason).await
+            }
             Outcome::Misrouted(reason) => self.stream_write(statement, reason).await,
             Outcome::Primary(reason) => self.stream_from_primary(statement, Some(&call), reason).await,
         }
@@ -190,6 +203,19 @@ impl Source {
         }
     }
 
+    /// Why the next row, which has not come, is no longer waited for, if that is so: a host that hangs would hold its
+    /// readers until the network gives it up.
+    fn gave_up(&self, look: &mut Option<Pin<Box<tokio::time::Sleep>>>, context: &mut Context<'_>) -> Option<GaveUp> {
+        let Self::Replica { watch, node, .. } = self else { return None };
+        while look.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN))).as_mut().poll(context).is_ready() {
+            *look = None;
+            if let Some(gave_up) = watch.gave_up(*node) {
+                return Some(gave_up);
+            }
+        }
+        None
+    }
+
     /// The server is done with the statement.
     fn ended(&mut self, error: Option<&DbErr>) {
         self.seen();
@@ -216,7 +242,14 @@ impl Stream for RoutedStream {
                     Some(span) => span.enter(|| Pin::new(rows).poll_next(context)),
                     None => Pin::new(rows).poll_next(context),
                 };
-                let Poll::Ready(item) = polled else { return Poll::Pending };
+                let item = match polled {
+                    Poll::Ready(item) => item,
+                    Poll::Pending => match this.source.gave_up(&mut this.look, context) {
+                        Some(gave_up) => Some(Err(error::gave_up(gave_up))),
+                        None => return Poll::Pending,
+                    },
+                };
+                this.look = None;
                 let failed = matches!(item, Some(Err(_)));
                 this.meter.iter_mut().for_each(|meter| meter.answered(failed));
                 item

@@ -79,7 +79,7 @@ impl StreamTrait for RoutingConnection {
                 match self.destination(&stmt.sql)? {
                     Destination::Write(reason) => self.stream_write(stmt, reason).await,
                     Destination::Primary(reason) => self.stream_from_primary(stmt, None, reason).await,
-                    Destination::Read(options) => self.stream_read(stmt, options).await,
+                    Destination::Read(options) => self.stream_read(stmt, options, false).await,
                 }
             });
             Ok(stream.await?.in_span(span))

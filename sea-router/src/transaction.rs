@@ -192,7 +192,27 @@ impl RoutingConnection {
         options: TransactionOptions,
         limit: Option<Duration>,
     ) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
-        let arrived = Arc::new(AtomicBool::new(false));
+        let mut left = node.pool().options().get_max_connections();
+        loop {
+            let (inner, opened) = self.begin_on_any(node, options, limit).await?;
+            if left == 0 || !node.id.is_primary() || !node.is_outdated(opened) {
+                return Ok((inner, opened));
+            }
+            // SeaORM does not let go of a transaction's connection but to the pool, which would hand it out again.
+            left -= 1;
+            let _ =
+                inner.execute_unprepared("SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())").await;
+        }
+    }
+
+    async fn begin_on_any(
+        &self,
+        node: &Node,
+        options: TransactionOptions,
+        limit: Option<Duration>,
+    ) -> Result<(DatabaseTransaction, Option<Opened>), DbErr> {
+        // The hooks tell when there is a connection. Without them it may be any moment.
+        let arrived = Arc::new(AtomicBool::new(!node.is_tracked()));
         let database = self.metered(&node.database, ran_on(node.id));
         let begin = acquiring_until(arrived.clone(), async move { database.begin_with_options(options).await });
         let begin = finish(begin, move || arrived.load(Ordering::Acquire));

@@ -33,7 +33,7 @@ pub(crate) struct Watch {
 }
 
 /// How often one who waits for a replica's rows looks whether the replica still answers.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a read on a replica was not waited for any longer.
 #[derive(Clone, Copy, Debug)]
@@ -111,10 +111,16 @@ impl Watch {
             if left.is_zero() {
                 return Err(GaveUp::TimeLimit);
             }
-            if let Some(Standing::Down(_)) = self.topology().node(node).map(read_router::Node::standing) {
-                return Err(GaveUp::NodeDown);
+            if let Some(gave_up) = self.gave_up(node) {
+                return Err(gave_up);
             }
         }
+    }
+
+    /// Whether the node no longer answers.
+    pub(crate) fn gave_up(&self, node: NodeId) -> Option<GaveUp> {
+        let standing = self.topology().node(node).map(read_router::Node::standing);
+        matches!(standing, Some(Standing::Down(_))).then_some(GaveUp::NodeDown)
     }
 
     /// A connection of the application's leads to a primary on this branch.
@@ -176,8 +182,10 @@ impl Watch {
     }
 
     /// A replica refused the statement as a write: it is not asked again. Returns whether it is the first of its shape.
-    pub(crate) fn refused_by_replica(&self, sql: &str) -> bool {
-        self.kinds.refuse(sql);
+    pub(crate) fn refused_by_replica(&self, sql: &str, remember: bool) -> bool {
+        if remember {
+            self.kinds.refuse(sql);
+        }
         self.counters.misrouted();
         locked(&self.misrouted).count(sql)
     }

@@ -12,6 +12,7 @@ use sea_router::RoutingConnection;
 mod access;
 mod differential;
 mod failover;
+mod found;
 mod handles;
 mod input;
 mod monotonic;

@@ -123,8 +123,10 @@ struct Seen {
 }
 
 /// Those that are open, by id, and those that are over.
+type OpenAndOver = (BTreeMap<u64, Seen>, Vec<Seen>);
+
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<(BTreeMap<u64, Seen>, Vec<Seen>)>>);
+struct Spans(Arc<Mutex<OpenAndOver>>);
 
 impl Visit for Seen {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
