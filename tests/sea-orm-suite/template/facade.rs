@@ -4,7 +4,9 @@
 pub use ::sea_orm::*;
 
 #[cfg(feature = "routed")]
-pub use routed::{Database, DatabaseConnection, DbConn, RestrictedConnection, RestrictedTransaction};
+pub use routed::{
+    Database, DatabaseConnection, DatabaseTransaction, DbConn, RestrictedConnection, RestrictedTransaction,
+};
 
 #[cfg(feature = "routed")]
 mod routed {
@@ -19,8 +21,8 @@ mod routed {
     use sea_router::{PrimaryReason, ReadClass, RoutingConnection};
 
     pub use sea_router::{
-        RestrictedConnection, RestrictedTransaction, RoutingConnection as DatabaseConnection,
-        RoutingConnection as DbConn,
+        RestrictedConnection, RestrictedTransaction, RoutedTransaction as DatabaseTransaction,
+        RoutingConnection as DatabaseConnection, RoutingConnection as DbConn,
     };
 
     /// Stands in for SeaORM's own.
