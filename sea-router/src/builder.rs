@@ -174,7 +174,7 @@ impl Builder {
 
     /// Runs `callback` on each connection that a pool opens, before it is used.
     ///
-    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_pool_opts`] is replaced by ours.
+    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_pool_opts`](sea_orm::ConnectOptions::map_sqlx_postgres_pool_opts) is replaced by ours.
     pub fn after_connect<F>(mut self, callback: F) -> Self
     where
         F: for<'c> Fn(&'c mut PgConnection, PoolConnectionMetadata) -> BoxFuture<'c, Result<(), sqlx::Error>>
@@ -188,7 +188,7 @@ impl Builder {
 
     /// Runs `callback` on each idle connection before a pool hands it out; `false` has it closed and another tried.
     ///
-    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_before_acquire`] is replaced by
+    /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_before_acquire`](sea_orm::ConnectOptions::map_sqlx_postgres_before_acquire) is replaced by
     /// ours.
     pub fn before_acquire<F>(mut self, callback: F) -> Self
     where
@@ -203,7 +203,7 @@ impl Builder {
 
     /// Changes the options of every pool; its `after_connect` and `before_acquire` are replaced by ours.
     ///
-    /// Give it here: [`ConnectOptions::map_sqlx_postgres_pool_opts`] has one place, and we take it.
+    /// Give it here: [`ConnectOptions::map_sqlx_postgres_pool_opts`](sea_orm::ConnectOptions::map_sqlx_postgres_pool_opts) has one place, and we take it.
     pub fn map_pool_options<F>(mut self, map: F) -> Self
     where
         F: Fn(PoolOptions<Postgres>) -> PoolOptions<Postgres> + Send + Sync + 'static,

@@ -122,11 +122,15 @@ struct Seen {
     fields: BTreeMap<&'static str, String>,
 }
 
-/// Those that are open, by id, and those that are over.
-type OpenAndOver = (BTreeMap<u64, Seen>, Vec<Seen>);
-
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<OpenAndOver>>);
+struct Spans(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// By id.
+    open: BTreeMap<u64, Seen>,
+    over: Vec<Seen>,
+}
 
 impl Visit for Seen {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
@@ -139,18 +143,18 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
         let parent = context.span(id).and_then(|span| span.parent().map(|parent| parent.id().into_u64()));
         let mut seen = Seen { name: attributes.metadata().name(), parent, ..Seen::default() };
         attributes.record(&mut seen);
-        self.0.lock().unwrap().0.insert(id.into_u64(), seen);
+        self.0.lock().unwrap().open.insert(id.into_u64(), seen);
     }
 
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, _: Context<'_, S>) {
-        if let Some(seen) = self.0.lock().unwrap().0.get_mut(&id.into_u64()) {
+        if let Some(seen) = self.0.lock().unwrap().open.get_mut(&id.into_u64()) {
             values.record(seen);
         }
     }
 
     /// A span in a transaction has its node from the transaction's, which is still open.
     fn on_close(&self, id: span::Id, _: Context<'_, S>) {
-        let (open, over) = &mut *self.0.lock().unwrap();
+        let State { open, over } = &mut *self.0.lock().unwrap();
         let Some(mut seen) = open.remove(&id.into_u64()) else { return };
         let mut parent = seen.parent.and_then(|parent| open.get(&parent));
         while let Some(span) = parent.filter(|_| seen.name.starts_with("sea_orm.") && !seen.fields.contains_key("node"))
@@ -181,7 +185,7 @@ async fn spans_say_which_node_it_was() {
         let outer = tracing::info_span!("outer", node = tracing::field::Empty);
         tracing::Instrument::instrument(every_path(&db), outer).await;
     }
-    let (_, spans) = &*spans.0.lock().unwrap();
+    let spans = &spans.0.lock().unwrap().over;
     let outer = spans.iter().find(|span| span.name == "outer").expect("it was entered");
     assert!(!outer.fields.contains_key("node"), "{outer:?}");
     let expected = [

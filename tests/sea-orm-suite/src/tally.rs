@@ -1,30 +1,34 @@
 //! Where the statements of the tests' connections went.
 
 use std::{
+    collections::BTreeMap,
     fmt, fs,
     path::{Path, PathBuf},
 };
 
 use crate::error::Error;
 
-/// The file to which each connection adds a line when it ends.
+/// Statements that no replica may run, by the names of their reasons.
+const NO_READS: &[&str] = &["not_a_read", "transaction", "misrouted", "given_out"];
+
+/// What stands in the place of a reason where a replica ran the statement.
+const REPLICA: &str = "replica";
+
+/// The file to which each connection adds its counts when it ends.
 #[derive(Debug)]
 pub(crate) struct Tally {
     path: PathBuf,
 }
 
-/// The sums of all lines.
+/// The sums of all connections: how many statements for each reason.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    on_replicas: u64,
-    reads_on_primary: u64,
-    others: u64,
+    by_reason: BTreeMap<String, u64>,
 }
 
 impl Tally {
     pub(crate) fn new(folder: &Path) -> Self {
-        let path = folder.join(format!("tally-{}", std::process::id()));
-        Self { path }
+        Self { path: folder.join(format!("tally-{}", std::process::id())) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -34,11 +38,8 @@ impl Tally {
     pub(crate) fn read(&self) -> Result<Counts, Error> {
         let text = fs::read_to_string(&self.path).map_err(Error::file(&self.path))?;
         let mut sums = Counts::default();
-        for line in text.lines() {
-            let mut numbers = line.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
-            for sum in [&mut sums.on_replicas, &mut sums.reads_on_primary, &mut sums.others] {
-                *sum += numbers.next().unwrap_or(0);
-            }
+        for (reason, count) in text.lines().filter_map(|line| line.split_once(' ')) {
+            *sums.by_reason.entry(reason.to_owned()).or_default() += count.parse().unwrap_or(0);
         }
         Ok(sums)
     }
@@ -52,12 +53,16 @@ impl Drop for Tally {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reads = self.on_replicas + self.reads_on_primary;
-        let share = if reads == 0 { 0.0 } else { self.on_replicas as f64 * 100.0 / reads as f64 };
-        write!(
-            f,
-            "reads outside of transactions: {share:.1}% served by the replica ({} of {reads}); other statements: {}",
-            self.on_replicas, self.others
-        )
+        let (others, reads): (Vec<_>, Vec<_>) =
+            self.by_reason.iter().partition(|(reason, _)| NO_READS.contains(&reason.as_str()));
+        let all: u64 = reads.iter().map(|(_, count)| **count).sum();
+        let served = self.by_reason.get(REPLICA).copied().unwrap_or(0);
+        let share = if all == 0 { 0.0 } else { served as f64 * 100.0 / all as f64 };
+        write!(f, "reads outside of transactions: {share:.1}% served by the replica ({served} of {all}")?;
+        for (reason, count) in reads.iter().filter(|(reason, _)| *reason != REPLICA) {
+            write!(f, ", {reason} {count}")?;
+        }
+        f.write_str("); other statements:")?;
+        others.iter().try_for_each(|(reason, count)| write!(f, " {reason} {count}"))
     }
 }

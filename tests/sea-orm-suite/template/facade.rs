@@ -4,23 +4,27 @@
 pub use ::sea_orm::*;
 
 #[cfg(feature = "routed")]
-pub use routed::{Database, DatabaseConnection, DbConn, RestrictedConnection, RestrictedTransaction};
+pub use routed::{
+    Database, DatabaseConnection, DatabaseTransaction, DbConn, RestrictedConnection, RestrictedTransaction,
+};
 
 #[cfg(feature = "routed")]
 mod routed {
     use std::{
+        collections::BTreeMap,
         fs::OpenOptions,
         io::Write,
         path::PathBuf,
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        sync::Mutex,
+        time::{Duration, Instant},
     };
 
     use ::sea_orm::{ConnectOptions, DbErr};
-    use sea_router::{PrimaryReason, ReadClass, RoutingConnection};
+    use sea_router::{NodeId, PrimaryReason, ReadClass, RoutingConnection};
 
     pub use sea_router::{
-        RestrictedConnection, RestrictedTransaction, RoutingConnection as DatabaseConnection,
-        RoutingConnection as DbConn,
+        RestrictedConnection, RestrictedTransaction, RoutedTransaction as DatabaseTransaction,
+        RoutingConnection as DatabaseConnection, RoutingConnection as DbConn,
     };
 
     /// Stands in for SeaORM's own.
@@ -39,6 +43,13 @@ mod routed {
                 builder = builder.replica(options).unannotated(ReadClass::MustSeeMyWrite);
             }
             let mut db = builder.connect().await?;
+            // Most connect to a database that was made a moment ago: until the replica has it, nothing is measured.
+            let started = Instant::now();
+            let replica = NodeId::replica(0);
+            let serves = |db: &RoutingConnection| db.topology().node(replica).is_none_or(|node| node.standing().serves());
+            while !serves(&db) && started.elapsed() < Duration::from_secs(2) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             if let Some(path) = std::env::var_os("SUITE_TALLY") {
                 let tally = Tally::new(path.into());
                 db.set_statement_callback(move |statement| tally.count(statement));
@@ -50,39 +61,27 @@ mod routed {
     /// Where one connection's statements went, added to a file with the connection's end.
     struct Tally {
         path: PathBuf,
-        on_replicas: AtomicU64,
-        reads_on_primary: AtomicU64,
-        others: AtomicU64,
+        counts: Mutex<BTreeMap<&'static str, u64>>,
     }
 
     impl Tally {
         fn new(path: PathBuf) -> Self {
-            let [on_replicas, reads_on_primary, others] = Default::default();
-            Self { path, on_replicas, reads_on_primary, others }
+            Self { path, counts: Mutex::default() }
         }
 
         fn count(&self, statement: &sea_router::StatementInfo<'_>) {
-            match statement.reason {
-                None => &self.on_replicas,
-                Some(
-                    PrimaryReason::NotARead
-                    | PrimaryReason::Transaction
-                    | PrimaryReason::Misrouted
-                    | PrimaryReason::GivenOut,
-                ) => &self.others,
-                Some(_) => &self.reads_on_primary,
-            }
-            .fetch_add(1, Relaxed);
+            let place = statement.reason.map_or("replica", PrimaryReason::as_str);
+            *self.counts.lock().unwrap().entry(place).or_default() += 1;
         }
     }
 
     impl Drop for Tally {
         fn drop(&mut self) {
-            let counts = [&self.on_replicas, &self.reads_on_primary, &self.others].map(|count| count.load(Relaxed));
-            let line = format!("{} {} {}\n", counts[0], counts[1], counts[2]);
+            let lines: String =
+                self.counts.lock().unwrap().iter().map(|(place, count)| format!("{place} {count}\n")).collect();
             let file = OpenOptions::new().append(true).create(true).open(&self.path);
-            // One write, so that the lines of processes do not mix.
-            if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            // One write, so that the lines of connections do not mix.
+            if let Err(error) = file.and_then(|mut file| file.write_all(lines.as_bytes())) {
                 eprintln!("cannot add to the tally: {error}");
             }
         }
