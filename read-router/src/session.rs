@@ -395,7 +395,7 @@ impl Session {
     /// until something more is written, and is not known to survive a failover before that.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.floors.iter().all(|floor| floor.bound.is_some())
+        is_off(Rule::ExportedFloors) || self.floors.iter().all(|floor| floor.bound.is_some())
     }
 
     /// Whether the primary on `branch` certainly shows all that replicas have shown this session, so that a read there does not go
