@@ -128,7 +128,11 @@ async fn what_one_replica_is_still_replaying_no_other_read_misses() {
             let rows = cluster.replica(index).sql("SELECT pg_last_wal_replay_lsn()").expect("asked");
             rows[0][0].as_deref().and_then(|text| text.parse::<read_router::Lsn>().ok()).expect("a position")
         };
-        until("the other replica is at the commit", || async { position(1) >= position(0) }).await;
+        until("the other replica is at the commit", || async {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'RecoveryApplyDelay'";
+            cluster.replica(1).sql(waits).expect("asked")[0][0].as_deref() == Some("1")
+        })
+        .await;
         held = position(0) == position(1);
         if !held {
             // Too late: the files were gone already.
