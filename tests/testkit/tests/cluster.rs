@@ -136,6 +136,9 @@ fn clusters_are_strangers_and_a_panic_leaves_nothing() {
 
 #[test]
 fn the_watchdog_ends_what_a_killed_process_leaves() {
+    if env::var_os(VICTIM).is_some() {
+        return is_killed();
+    }
     let mut victim = victim().spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
     let folder = PathBuf::from(lines.find_map(|line| line.strip_prefix("folder ").map(str::to_owned)).unwrap());
@@ -158,13 +161,10 @@ fn a_wrong_folder_of_programs_is_named() {
     assert!(text.contains("READ_ROUTER_PG_BIN is /nonexistent/bin, which is no usable PostgreSQL"), "{text}");
 }
 
-/// Not a test: what other tests run as a process of its own.
-#[test]
-#[ignore = "run by other tests"]
+/// Set in a process that is to be killed.
+const VICTIM: &str = "TESTKIT_VICTIM";
+
 fn is_killed() {
-    if env::var_os("TESTKIT_VICTIM").is_none() {
-        return;
-    }
     let cluster = Cluster::builder().start().unwrap();
     cluster.freeze_link(0).unwrap();
     cluster.replica(0).freeze().unwrap();
@@ -174,7 +174,7 @@ fn is_killed() {
 
 fn victim() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", "is_killed", "--nocapture"]).env("TESTKIT_VICTIM", "1");
+    command.args(["--exact", "the_watchdog_ends_what_a_killed_process_leaves", "--nocapture"]).env(VICTIM, "1");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
