@@ -12,6 +12,7 @@ use sea_orm::{
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection, error,
     fetch::{All, Execute, Fetch, One},
+    routing::{Access, Call},
     spans::in_span,
     transaction::run,
 };
@@ -62,8 +63,11 @@ impl Reader {
 
     async fn fetch<F: Fetch>(&self, statement: Statement) -> Result<F::Out, DbErr> {
         match self.kind(&statement.sql)? {
-            Kind::Read => self.connection.read_on_any::<F>(statement, self.options, true).await,
-            Kind::Query => self.connection.read_only_on_primary::<F>(&statement, PrimaryReason::NotARead).await,
+            Kind::Read => self.connection.read_on_any::<F>(statement, self.options, Access::ReadOnly).await,
+            Kind::Query => {
+                let (primary, call) = (self.connection.primary_for(Access::ReadOnly), Call::new(self.options));
+                self.connection.read_on_primary::<F>(primary, &statement, Some(&call), PrimaryReason::NotARead).await
+            }
         }
     }
 
@@ -126,10 +130,10 @@ impl StreamTrait for Reader {
             let span = self.connection.stream_span(&stmt.sql);
             let stream = span.around(async {
                 match self.kind(&stmt.sql)? {
-                    Kind::Read => self.connection.stream_read(stmt, self.options, true).await,
+                    Kind::Read => self.connection.stream_read(stmt, self.options, Access::ReadOnly).await,
                     Kind::Query => {
-                        let node = self.connection.inner.read_only();
-                        self.connection.stream_from(node, stmt, None, PrimaryReason::NotARead).await
+                        let (primary, call) = (self.connection.primary_for(Access::ReadOnly), Call::new(self.options));
+                        self.connection.stream_from(primary, stmt, Some(&call), PrimaryReason::NotARead).await
                     }
                 }
             });

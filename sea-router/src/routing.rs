@@ -31,6 +31,14 @@ pub(crate) struct Call {
     pub(crate) waited: Duration,
 }
 
+/// What a handle may do on the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Full,
+    /// The text proves too little: what passed for a read, such as of a view that writes, must not write there.
+    ReadOnly,
+}
+
 /// Where a statement belongs, by its text and by what the caller has said.
 pub(crate) enum Destination {
     Write(PrimaryReason),
@@ -111,7 +119,7 @@ impl RoutingConnection {
             Destination::Primary(reason) => {
                 self.read_on_primary::<F>(self.inner.primary(), &statement, None, reason).await
             }
-            Destination::Read(options) => self.read_on_any::<F>(statement, options, false).await,
+            Destination::Read(options) => self.read_on_any::<F>(statement, options, Access::Full).await,
         }
     }
 
@@ -167,19 +175,24 @@ impl RoutingConnection {
         &self,
         statement: Statement,
         options: ReadOptions,
-        read_only: bool,
+        access: Access,
     ) -> Result<F::Out, DbErr> {
         let mut call = Call::new(options);
         let attempt = ReadOnce::<F> { statement: &statement, shape: PhantomData };
         match self.serve(&mut call, &attempt).await? {
             Outcome::Served(out) => Ok(out),
-            // For a read-only handle the text proves too little: a view may write.
-            Outcome::Misrouted(reason) if read_only => self.read_only_on_primary::<F>(&statement, reason).await,
-            Outcome::Misrouted(reason) => self.write::<F>(statement, reason).await,
-            Outcome::Primary(reason) => {
-                let primary = if read_only { self.inner.read_only() } else { self.inner.primary() };
-                self.read_on_primary::<F>(primary, &statement, Some(&call), reason).await
+            Outcome::Misrouted(reason) if access == Access::Full => self.write::<F>(statement, reason).await,
+            Outcome::Misrouted(reason) | Outcome::Primary(reason) => {
+                self.read_on_primary::<F>(self.primary_for(access), &statement, Some(&call), reason).await
             }
+        }
+    }
+
+    /// The primary's pool for a handle of this access.
+    pub(crate) fn primary_for(&self, access: Access) -> &Node {
+        match access {
+            Access::Full => self.inner.primary(),
+            Access::ReadOnly => self.inner.read_only(),
         }
     }
 
@@ -337,7 +350,7 @@ impl RoutingConnection {
     }
 
     /// Reads on the primary: a contact that may show any commit.
-    async fn read_on_primary<F: Fetch>(
+    pub(crate) async fn read_on_primary<F: Fetch>(
         &self,
         primary: &Node,
         statement: &Statement,
@@ -351,23 +364,6 @@ impl RoutingConnection {
         ));
         let (mut checked, reason) = self.acquire_primary(primary, call, reason).await?;
         self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
-        let meter = Meter::start(self.metering.as_ref());
-        let out = F::fetch(statement, &mut checked.connection).await;
-        self.session.contact(&self.inner.watch, checked.opened);
-        if let Some(meter) = meter {
-            meter.end(Place::primary(reason), statement, out.is_err(), F::METERED);
-        }
-        out.map_err(F::error)
-    }
-
-    /// Runs on the primary, read-only, what may be a read.
-    pub(crate) async fn read_only_on_primary<F: Fetch>(
-        &self,
-        statement: &Statement,
-        reason: PrimaryReason,
-    ) -> Result<F::Out, DbErr> {
-        let mut checked = self.inner.read_only().acquire().await?;
-        self.count_primary(self.view.class(), reason, Duration::ZERO);
         let meter = Meter::start(self.metering.as_ref());
         let out = F::fetch(statement, &mut checked.connection).await;
         self.session.contact(&self.inner.watch, checked.opened);

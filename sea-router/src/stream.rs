@@ -17,7 +17,7 @@ use crate::{
     doubt, error,
     metric::{Place, StreamMeter},
     node::Node,
-    routing::{Attempt, Busy, Call, Missed, Outcome},
+    routing::{Access, Attempt, Busy, Call, Missed, Outcome},
     session::SharedSession,
     spans::StreamSpan,
     watch::{GaveUp, LOOK_AGAIN, Watch},
@@ -75,19 +75,15 @@ impl RoutingConnection {
         &self,
         statement: Statement,
         options: ReadOptions,
-        read_only: bool,
+        access: Access,
     ) -> Result<RoutedStream, DbErr> {
         let mut call = Call::new(options);
         match self.serve(&mut call, &StreamOnce { statement: &statement }).await? {
             Outcome::Served(stream) => Ok(stream),
-            Outcome::Misrouted(reason) if read_only => {
-                self.stream_from(self.inner.read_only(), statement, None, reason).await
+            Outcome::Misrouted(reason) if access == Access::Full => self.stream_write(statement, reason).await,
+            Outcome::Misrouted(reason) | Outcome::Primary(reason) => {
+                self.stream_from(self.primary_for(access), statement, Some(&call), reason).await
             }
-            Outcome::Primary(reason) if read_only => {
-                self.stream_from(self.inner.read_only(), statement, Some(&call), reason).await
-            }
-            Outcome::Misrouted(reason) => self.stream_write(statement, reason).await,
-            Outcome::Primary(reason) => self.stream_from_primary(statement, Some(&call), reason).await,
         }
     }
 

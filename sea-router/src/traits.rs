@@ -12,7 +12,7 @@ use sea_orm::{
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection,
     fetch::{All, Execute, ExecuteUnprepared, One},
-    routing::Destination,
+    routing::{Access, Destination},
     spans::in_span,
     transaction::run,
 };
@@ -79,7 +79,7 @@ impl StreamTrait for RoutingConnection {
                 match self.destination(&stmt.sql)? {
                     Destination::Write(reason) => self.stream_write(stmt, reason).await,
                     Destination::Primary(reason) => self.stream_from_primary(stmt, None, reason).await,
-                    Destination::Read(options) => self.stream_read(stmt, options, false).await,
+                    Destination::Read(options) => self.stream_read(stmt, options, Access::Full).await,
                 }
             });
             Ok(stream.await?.in_span(span))
