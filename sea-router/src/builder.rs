@@ -6,32 +6,18 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use read_router::{Config, NodeId, ReadClass, ReadOptions, Role, Session};
+use read_router::{
+    Config, Misrouted, NodeId, Session, Sessions, SetupError, Unannotated, View, check_addresses, check_first_answers,
+    live::{SharedSession, Watch},
+};
 use sea_orm::{DbErr, RuntimeErr};
 use sqlx::{
     PgConnection, Postgres,
     pool::{PoolConnectionMetadata, PoolOptions},
+    postgres::PgConnectOptions,
 };
 
-use crate::{
-    Error, Replica, RoutingConnection, Source,
-    connection::{Inner, View},
-    node::Node,
-    pool::Callbacks,
-    session::SharedSession,
-    watch::{self, Watch},
-};
-
-/// What happens to a statement that passed for a read and that a replica refused as a write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Misrouted {
-    /// It is repeated on the primary, with a warning and a count in
-    /// [`Stats::misrouted`](read_router::Stats::misrouted).
-    #[default]
-    Repeat,
-    /// The caller gets the replica's error: for tests, so that no such statement hides.
-    Fail,
-}
+use crate::{Error, Replica, RoutingConnection, Source, connection::Inner, node::Node, pool::Callbacks, watch};
 
 /// Configures a [`RoutingConnection`].
 #[must_use = "a builder does nothing until connect()"]
@@ -43,37 +29,6 @@ pub struct Builder {
     sessions: Sessions,
     unannotated: Unannotated,
     callbacks: Callbacks,
-}
-
-/// What the sessions of a connection are like.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sessions {
-    pub(crate) monotonic_fallback: bool,
-    pub(crate) primary_window: Option<Duration>,
-}
-
-/// What happens to a read that nobody has decided about.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Unannotated {
-    /// It goes to the primary.
-    #[default]
-    Primary,
-    /// It is a read of this class, with these options.
-    Read(ReadOptions),
-    /// It is an error, so that none is forgotten.
-    Error,
-}
-
-impl From<ReadClass> for Unannotated {
-    fn from(class: ReadClass) -> Self {
-        Self::Read(class.into())
-    }
-}
-
-impl From<ReadOptions> for Unannotated {
-    fn from(options: ReadOptions) -> Self {
-        Self::Read(options)
-    }
 }
 
 impl Builder {
@@ -225,7 +180,7 @@ impl Builder {
         let watch = Arc::new(Watch::new(configs, self.config));
         let mut nodes = Vec::with_capacity(sources.len() + 1);
         for (index, source) in std::iter::once(self.primary).chain(sources).enumerate() {
-            let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
+            let id = NodeId::from_index(index);
             let url = source.url();
             match Node::connect(id, source, self.callbacks.clone(), watch.clone()).await {
                 Ok(node) => nodes.push(node),
@@ -241,16 +196,16 @@ impl Builder {
             async move { (watch::first_probe(&options, limit).await, options) }
         });
         let probes = join_all(probes).await;
-        check_answers(&nodes, probes.iter().map(|(probe, _)| probe))?;
+        check_answers(&nodes, &probes)?;
         let mut tasks = Vec::with_capacity(nodes.len());
         for (node, (probe, options)) in nodes.iter().zip(probes) {
             let first = match probe {
                 Ok(probe) => {
-                    let epoch = watch.first_answer(node.id, &probe);
+                    let epoch = watch.first_answer(node.id, &probe.greeting, probe.sent_at, &probe.answer);
                     Some((probe.connection, epoch))
                 }
                 Err(error) => {
-                    watch.first_failure(node.id, &error);
+                    watch.failed(node.id, watch::failure(&error), &error);
                     None
                 }
             };
@@ -268,66 +223,45 @@ impl Builder {
             tasks,
             this: this.clone(),
         });
-        let session = SharedSession::new(inner.session(Session::new(false)));
+        let session = SharedSession::new(inner.sessions.apply(Session::new(false)));
         Ok(RoutingConnection { inner, session, view: View::Unannotated, metering: None })
     }
 
     fn check_list(&self) -> Result<(), Error> {
-        let id = |index: usize| NodeId(u16::try_from(index).unwrap_or(u16::MAX));
         let urls: Vec<_> = self.replicas.iter().map(|replica| replica.source.url()).collect();
-        for (second, url) in urls.iter().enumerate() {
-            if let Some(first) = urls[..second].iter().position(|other| other == url) {
-                return Err(Error::ListedTwice { first: id(first + 1), second: id(second + 1) });
-            }
-        }
+        check_addresses(&urls)?;
         if let Some(second) = self.replicas.iter().position(|replica| replica.source.is_same_pool(&self.primary)) {
-            return Err(Error::SharedPool { node: id(second + 1) });
+            return Err(SetupError::SharedPool { node: NodeId::from_index(second + 1) }.into());
         }
         let sources = std::iter::once(&self.primary).chain(self.replicas.iter().map(|replica| &replica.source));
         if let Some(foreign) = sources.into_iter().position(Source::is_foreign) {
-            return Err(Error::NotPostgres { node: id(foreign) });
+            return Err(Error::NotPostgres { node: NodeId::from_index(foreign) });
         }
         Ok(())
     }
 }
 
 /// What the first answers of all nodes say together.
-fn check_answers<'a>(
+fn check_answers(
     nodes: &[Node],
-    probes: impl Iterator<Item = &'a Result<watch::Probe, sqlx::Error>>,
+    probes: &[(Result<watch::Probe, sqlx::Error>, PgConnectOptions)],
 ) -> Result<(), Error> {
-    let mut primary = None;
-    for (node, probe) in nodes.iter().zip(probes) {
-        let id = node.id;
-        let probe = match probe {
-            Ok(probe) => probe,
+    let mut primary_answers = false;
+    for (node, (probe, _)) in nodes.iter().zip(probes) {
+        match probe {
+            Ok(_) => primary_answers |= node.id.is_primary(),
             // The primary has a database of this name: the replica has not replayed its creation yet, and will.
-            Err(error) if watch::is_no_database(error) && primary.is_some() && is_same_name(&nodes[0], node) => {
-                continue;
-            }
+            Err(error) if watch::is_no_database(error) && primary_answers && is_same_name(&nodes[0], node) => {}
             Err(error) if watch::is_login(error) => {
                 // sqlx's error cannot be cloned; its text says which user or database was refused.
                 let source = DbErr::Conn(RuntimeErr::Internal(error.to_string()));
-                return Err(Error::Connect { node: id, source });
+                return Err(Error::Connect { node: node.id, source });
             }
-            Err(_) => continue,
-        };
-        let instance = probe.greeting.instance;
-        let database = probe.greeting.database;
-        match (id.is_primary(), probe.answer.role, primary) {
-            (true, Role::Replica, _) => return Err(Error::NoPrimary),
-            (true, Role::Primary, _) => primary = Some((instance, database)),
-            (false, _, Some((primary, _))) if instance.system != primary.system => {
-                return Err(Error::ForeignCluster { node: id, found: instance.system.0, expected: primary.system.0 });
-            }
-            (false, _, Some((_, named))) if database != named => return Err(Error::OtherDatabase { node: id }),
-            (false, Role::Primary, Some((primary, _))) if instance != primary => {
-                return Err(Error::TwoPrimaries { node: id });
-            }
-            (false, ..) => {}
+            Err(_) => {}
         }
     }
-    Ok(())
+    let answers = probes.iter().map(|(probe, _)| probe.as_ref().ok().map(|probe| (probe.greeting, probe.answer)));
+    Ok(check_first_answers(answers)?)
 }
 
 /// Whether both URLs name the same database.

@@ -2,13 +2,16 @@
 
 use std::{fmt, ops::Deref};
 
-use read_router::{NodeId, Opened, PrimaryReason, Proof, ReadOptions};
+use read_router::{
+    NodeId, Opened, PrimaryReason, Proof, ReadOptions,
+    live::{Busy, Call},
+};
 use sea_orm::{DatabaseConnection, DbErr};
 
 use crate::{
     RoutingConnection,
     metric::Place as Ran,
-    routing::{Attempt, Busy, Call, Missed, Outcome},
+    routing::{Attempt, Missed, Outcome},
 };
 
 /// A guard on one server that was proven good enough for a class when it was taken; it dereferences to SeaORM's own
@@ -53,7 +56,7 @@ impl RoutingConnection {
     async fn checkout_primary(&self, call: &Call, reason: PrimaryReason) -> Result<Checkout, DbErr> {
         let node = self.inner.read_only();
         let (checked, reason) = self.acquire_primary(node, Some(call), reason).await?;
-        self.count_primary(Some(call.options.class()), reason, call.waited);
+        self.count_primary(Some(call.class()), reason, call.waited());
         self.session.with(read_router::Session::given_out);
         let place = Place::Primary(checked.opened);
         let database = self.metered(&node.database, Ran::primary(PrimaryReason::GivenOut));

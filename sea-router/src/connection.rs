@@ -6,14 +6,15 @@ use std::{
     time::Duration,
 };
 
-use read_router::{Explanation, NodeId, ReadClass, ReadOptions, Served, Session, Stats, Token, Topology, explain};
+use read_router::{
+    Ask, Explanation, Misrouted, NodeId, ReadClass, ReadOptions, Served, Session, Sessions, Stats, Token, Topology,
+    Unannotated, View, explain,
+    live::{Call, Export, SharedSession, Watch, now},
+};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::task::AbortHandle;
 
-use crate::{
-    Builder, Misrouted, Source, Unannotated, builder::Sessions, clock, metric::Metering, node::Node, routing::Call,
-    session::SharedSession, watch::Watch,
-};
+use crate::{Builder, Source, metric::Metering, node::Node, watch::changed};
 
 /// A connection to a primary and its replicas that sends each statement where it belongs.
 ///
@@ -62,23 +63,6 @@ pub struct RoutingConnection {
     pub(crate) metering: Option<Arc<Metering>>,
 }
 
-/// What the caller has said of its reads.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum View {
-    Unannotated,
-    Primary,
-    Read(ReadOptions),
-}
-
-impl View {
-    pub(crate) fn class(self) -> Option<ReadClass> {
-        match self {
-            Self::Read(options) => Some(options.class()),
-            Self::Unannotated | Self::Primary => None,
-        }
-    }
-}
-
 /// What all connections made by one builder share. The tasks hold the watch, not this: with the last connection they
 /// end.
 pub(crate) struct Inner {
@@ -97,16 +81,6 @@ impl Inner {
     /// The first node; a builder makes no connection without one.
     pub(crate) fn primary(&self) -> &Node {
         &self.nodes[NodeId::PRIMARY.index()]
-    }
-
-    /// The session as this connection's are.
-    pub(crate) fn session(&self, session: Session) -> Session {
-        let Sessions { monotonic_fallback, primary_window } = self.sessions;
-        let session = if monotonic_fallback { session.with_monotonic_fallback() } else { session };
-        match primary_window {
-            Some(window) => session.with_primary_window(window),
-            None => session,
-        }
     }
 
     /// A small pool to the primary whose connections are read-only.
@@ -186,11 +160,11 @@ impl RoutingConnection {
     /// have is capped by the next observation of the primary; one of another cluster or of a lost branch sends strict
     /// reads to the primary, which says so.
     pub fn resume(&self, token: Token) -> Self {
-        self.with_session(Session::resume(token, clock::now(), true))
+        self.with_session(Session::resume(token, now(), true))
     }
 
     fn with_session(&self, session: Session) -> Self {
-        let session = SharedSession::new(self.inner.session(session));
+        let session = SharedSession::new(self.inner.sessions.apply(session));
         Self { session, ..self.clone() }
     }
 
@@ -201,18 +175,11 @@ impl RoutingConnection {
     /// [unknown](Token::UNKNOWN).
     pub async fn token(&self) -> Token {
         let watch = &self.inner.watch;
-        let started = clock::now();
-        let until = started + watch.config.probe_timeout;
-        let exact_until = started + watch.config.strict_wait.min(watch.config.probe_timeout);
-        let mut session = self.session.with(|session| session.clone());
+        let mut export = Export::new(&self.session);
         loop {
-            session.resolve(&watch.topology());
-            match session.token() {
-                // The primary's answer is on its way; without it the token would name a position that may never be.
-                Some(token) if session.is_exact() || token.is_unknown() || clock::now() >= exact_until => return token,
-                Some(_) => watch.changed(read_router::Ask::All, started, exact_until).await,
-                None if clock::now() >= until => return Token::UNKNOWN,
-                None => watch.changed(read_router::Ask::All, started, until).await,
+            match export.step(watch) {
+                Ok(token) => return token,
+                Err(until) => changed(watch, Ask::All, export.started(), until).await,
             }
         }
     }
@@ -238,26 +205,26 @@ impl RoutingConnection {
         let topology = self.inner.watch.topology();
         let mut session = self.session.with(|session| session.clone());
         session.resolve(&topology);
-        explain(&topology, &self.need(&call, &session), clock::now(), rand::random())
+        explain(&topology, &call.need(&self.inner.watch, &session), now(), rand::random())
     }
 
     /// How long ago the session's last write ended, as far as it counts for [`Builder::primary_window`]; `None` if it has
     /// not written, or there is no such window.
     pub fn last_write(&self) -> Option<Duration> {
-        self.session.with(|session| session.last_write()).map(|at| clock::now().since(at))
+        self.session.with(|session| session.last_write()).map(|at| now().since(at))
     }
 
     /// As [`new_session`](Self::new_session), for someone whose last write elsewhere ended so long ago: for
     /// [`Builder::primary_window`] only, `MustSeeMyWrite` knows nothing of that write.
     pub fn new_session_after_write(&self, ago: Duration) -> Self {
         let session = self.new_session();
-        session.session.with(|session| session.wrote_at(clock::now().before(ago)));
+        session.session.with(|session| session.wrote_at(now().before(ago)));
         session
     }
 
     /// What is known of the servers at this moment.
     pub fn topology(&self) -> Arc<Topology> {
-        arc_swap::Guard::into_inner(self.inner.watch.topology())
+        self.inner.watch.topology().into_inner()
     }
 
     /// SeaORM's own connection to one node, past all routing; `None` if there is no such node.

@@ -2,10 +2,14 @@
 
 use std::{sync::Weak, time::Duration};
 
-use read_router::{Opened, WriteId, events};
+use read_router::{
+    Opened, WriteId, events,
+    live::{SharedSession, now},
+    probe,
+};
 use sqlx::Row;
 
-use crate::{clock, connection::Inner, node::Checked, session::SharedSession};
+use crate::{connection::Inner, node::Checked};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -24,7 +28,7 @@ pub(crate) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: Wr
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         let mut pause = FIRST_PAUSE;
-        let started = clock::now();
+        let started = now();
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -33,7 +37,7 @@ pub(crate) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: Wr
                 return;
             }
             // A link that is half open keeps its process waiting for us: there is no need for it any more.
-            let end_it = clock::now().since(started) > PATIENCE;
+            let end_it = now().since(started) > PATIENCE;
             if is_over(&inner, lost, end_it).await {
                 session.acknowledged(&inner.watch, write, opened);
                 return;
@@ -51,19 +55,8 @@ async fn is_over(inner: &Inner, lost: Opened, end_it: bool) -> bool {
         // primary that nobody fenced may still commit the write, on a branch that is then discarded.
         return true;
     }
-    // A role that may not see when a process was started knows it by its pid alone, and does not end it.
-    let alive = sqlx::query(
-        "SELECT count(*), count(*) FILTER (WHERE $3 AND (EXTRACT(epoch FROM backend_start) * 1000000)::bigint = $2 \
-         AND pg_catalog.pg_terminate_backend(pid)) \
-         FROM pg_catalog.pg_stat_activity WHERE pid = $1 \
-         AND COALESCE((EXTRACT(epoch FROM backend_start) * 1000000)::bigint = $2, true)",
-    )
-    .persistent(false)
-    .bind(lost.greeting.backend.pid)
-    .bind(lost.greeting.backend.started_us)
-    .bind(end_it)
-    .fetch_one(&mut *connection)
-    .await;
+    let question = probe::is_alive(lost.greeting.backend, end_it);
+    let alive = sqlx::query(sqlx::AssertSqlSafe(question)).persistent(false).fetch_one(&mut *connection).await;
     match alive.and_then(|row| row.try_get::<i64, _>(0)) {
         Ok(alive) => alive == 0,
         Err(_) => false,

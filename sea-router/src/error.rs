@@ -1,13 +1,11 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
-use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason};
+use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason, SetupError, live::GaveUp};
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
 use sqlx::{
     error::DatabaseError,
     postgres::{PgDatabaseError, PgSeverity},
 };
-
-use crate::watch::GaveUp;
 
 /// Why no routing connection could be made.
 #[derive(Debug, thiserror::Error)]
@@ -22,55 +20,9 @@ pub enum Error {
         /// SeaORM's own error.
         source: DbErr,
     },
-    /// The server that the primary's URL leads to is a replica.
-    #[error(
-        "no primary: the primary's URL leads to a server in recovery (a replica); give the URL of the server that accepts writes"
-    )]
-    NoPrimary,
-    /// A replica's URL leads to a second server that accepts writes.
-    #[error(
-        "two primaries: {node} accepts writes but is not the primary that was given; promote one of them to be the primary's URL and make the other follow it"
-    )]
-    TwoPrimaries {
-        /// The node given as a replica.
-        node: NodeId,
-    },
-    /// A replica's URL leads to a server of another cluster.
-    #[error(
-        "{node} belongs to another cluster (system identifier {found}) than the primary ({expected}); reads there would show other data"
-    )]
-    ForeignCluster {
-        /// The node given as a replica.
-        node: NodeId,
-        /// Its system identifier.
-        found: u64,
-        /// The primary's system identifier.
-        expected: u64,
-    },
-    /// A replica's URL names another database than the primary's.
-    #[error(
-        "{node} is another database than the primary's; reads there would show other data: give both URLs the same database"
-    )]
-    OtherDatabase {
-        /// The node given as a replica.
-        node: NodeId,
-    },
-    /// Two replicas have the same URL.
-    #[error("{second} has the same URL as {first}; list each replica once")]
-    ListedTwice {
-        /// The first of the two.
-        first: NodeId,
-        /// The second of the two.
-        second: NodeId,
-    },
-    /// A replica has the primary's own pool, whose connections would become read-only.
-    #[error(
-        "{node} has the same pool as the primary, which must stay writable; give it a pool, or the URL, of its own"
-    )]
-    SharedPool {
-        /// The node given as a replica.
-        node: NodeId,
-    },
+    /// The servers cannot be used together.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// An existing connection is to another database system.
     #[error("{node} is not a connection to PostgreSQL")]
     NotPostgres {

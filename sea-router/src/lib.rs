@@ -42,7 +42,6 @@
 pub mod axum;
 mod builder;
 mod checkout;
-mod clock;
 mod connection;
 mod doubt;
 mod error;
@@ -60,7 +59,6 @@ mod reader;
 mod routing;
 #[cfg(feature = "schema-sync")]
 mod schema;
-mod session;
 mod source;
 mod spans;
 mod stream;
@@ -68,7 +66,7 @@ mod traits;
 mod transaction;
 mod watch;
 
-pub use builder::{Builder, Misrouted, Unannotated};
+pub use builder::Builder;
 pub use checkout::Checkout;
 pub use connection::RoutingConnection;
 pub use error::{Error, refusal};
@@ -77,9 +75,9 @@ pub use pool::PoolTracker;
 #[cfg(feature = "rbac")]
 pub use rbac::{Restricted, RestrictedConnection, RestrictedTransaction};
 pub use read_router::{
-    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, NodeId, NodeStats,
-    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, Standing, StatementCount, Stats,
-    Timeline, Token, Topology, Unfit, Verdict,
+    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId, NodeStats,
+    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, SetupError, Standing, StatementCount,
+    Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
 };
 pub use reader::Reader;
 pub use source::{Replica, Source};

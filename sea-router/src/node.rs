@@ -6,16 +6,18 @@ use std::{
     time::Duration,
 };
 
-use read_router::{NodeId, Opened};
+use read_router::{
+    NodeId, Opened,
+    live::{Watch, now},
+};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, SqlxPostgresConnector};
 use sqlx::{ConnectOptions as _, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 
 use crate::{
-    Source, clock, error,
+    Source, error,
     openings::{Openings, acquiring, greet_untracked},
-    pool::{Callbacks, Home, Hooks, is_outdated, search_path},
+    pool::{Callbacks, Home, Hooks, search_path},
     source::Kind,
-    watch::Watch,
 };
 
 /// One server of the configuration.
@@ -159,7 +161,7 @@ impl Node {
 
     /// Whether the connection leads to where the name pointed before.
     pub(crate) fn is_outdated(&self, opened: Option<Opened>) -> bool {
-        opened.is_some_and(|opened| is_outdated(self.id, &self.watch, &opened))
+        opened.is_some_and(|opened| self.watch.is_outdated(self.id, &opened))
     }
 
     /// A connection of the pool. A replica's is not waited for once the replica no longer serves, nor for longer than
@@ -188,7 +190,7 @@ impl Node {
             None if !self.is_tracked() => {
                 self.watch.counters.own_sample();
                 let greeting = greet_untracked(&mut connection, !self.id.is_primary()).await.map_err(error::acquire)?;
-                greeting.map(|greeting| Opened { at: clock::now(), greeting })
+                greeting.map(|greeting| Opened { at: now(), greeting })
             }
             opened => opened,
         };

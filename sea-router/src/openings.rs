@@ -16,10 +16,8 @@ use std::{
     time::Duration,
 };
 
-use read_router::{Greeting, NodeId, Opened, Time, UnexpectedAnswer, probe};
+use read_router::{Greeting, NodeId, Opened, Time, UnexpectedAnswer, live::now, probe};
 use sqlx::{PgConnection, Row, pool::PoolConnectionMetadata, postgres::PgRow};
-
-use crate::clock;
 
 tokio::task_local! {
     /// Filled by the pool's hooks while a connection is acquired inside [`acquiring`]. The one task-local there
@@ -107,11 +105,11 @@ impl Openings {
         let greeting = greet(connection).await?;
         let turn = self.turn.lock().await;
         let last = self.with_log(|log| log.last().map(|entry| entry.logged_at));
-        if let Some(wait) = last.map(|last| APART.saturating_sub(clock::now().since(last))).filter(|w| !w.is_zero()) {
+        if let Some(wait) = last.map(|last| APART.saturating_sub(now().since(last))).filter(|w| !w.is_zero()) {
             tokio::time::sleep(wait).await;
         }
         let logged_at = self.with_log(|log| {
-            let logged_at = clock::now();
+            let logged_at = now();
             if log.len() >= KEPT {
                 log.drain(..KEPT / 2);
             }
@@ -131,7 +129,7 @@ impl Openings {
         connection: &mut PgConnection,
         meta: &PoolConnectionMetadata,
     ) -> Result<Acquired, sqlx::Error> {
-        let born = clock::now().before(meta.age);
+        let born = now().before(meta.age);
         let settled = self.find(born).filter(|found| !self.is_primary || found.is_none_or(|g| g.branch.is_some()));
         let acquired = match settled {
             Some(Some(greeting)) => Acquired::Known(Opened { at: born, greeting }),

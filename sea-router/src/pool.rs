@@ -7,14 +7,14 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use read_router::{NodeId, Opened, Standing, probe};
+use read_router::{NodeId, live::Watch, probe};
 use sea_orm::ConnectOptions;
 use sqlx::{
     Connection, Executor, PgConnection, PgPool, Postgres,
     pool::{PoolConnectionMetadata, PoolOptions},
 };
 
-use crate::{Source, openings::Openings, watch::Watch};
+use crate::{Source, openings::Openings};
 
 /// A user's callback for a connection that was just opened.
 pub(crate) type AfterConnect = Arc<
@@ -100,7 +100,7 @@ impl Hooks {
         }
         let acquired = self.openings.acquired(connection, &meta).await?;
         if let Some((home, opened)) = self.home.get().zip(acquired.opened())
-            && is_outdated(home.id, &home.watch, &opened)
+            && home.watch.is_outdated(home.id, &opened)
         {
             return Ok(false);
         }
@@ -200,23 +200,6 @@ impl fmt::Debug for PoolTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PoolTracker")
     }
-}
-
-/// Whether a connection leads to where its name pointed before: a new one may lead to the right server.
-pub(crate) fn is_outdated(id: NodeId, watch: &Watch, opened: &Opened) -> bool {
-    let topology = watch.topology();
-    if id.is_primary() {
-        let behind = opened.greeting.branch.zip(topology.surviving());
-        let is_old = behind.is_some_and(|(mine, now)| mine.system == now.system && mine < now);
-        // Where the name itself is still behind, a new connection would be no better.
-        let name_is_right = topology.node(id).is_some_and(|node| node.standing() == Standing::SamePrimary);
-        return is_old && (name_is_right || opened.at < topology.highest_since());
-    }
-    // Behind a balancer one name leads to several servers: only a change of the server that is watched outdates what was
-    // opened before it.
-    let node = topology.node(id).filter(|node| node.standing().serves());
-    node.zip(node.and_then(|node| node.observation()))
-        .is_some_and(|(node, seen)| opened.at < node.instance_since() && seen.instance != opened.greeting.instance)
 }
 
 /// The statement that sets the search path of `ConnectOptions`, which SeaORM sets by the hook that we take.

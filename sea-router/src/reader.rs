@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, pin::Pin};
 
 use async_trait::async_trait;
-use read_router::{PrimaryReason, ReadOptions, StatementKind};
+use read_router::{PrimaryReason, ReadOptions, StatementKind, live::Call};
 use sea_orm::{
     AccessMode, ConnectionTrait, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult, Statement, StreamTrait,
     TransactionError, TransactionOptions, TransactionTrait,
@@ -12,7 +12,7 @@ use sea_orm::{
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection, error,
     fetch::{All, Execute, Fetch, One},
-    routing::{Access, Call},
+    routing::Access,
     spans::in_span,
     transaction::run,
 };

@@ -8,7 +8,10 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use read_router::{NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, WriteId};
+use read_router::{
+    NodeId, Opened, PrimaryReason, Proof, ReadOptions, Served, WriteId,
+    live::{Busy, Call, GaveUp, SharedSession, Watch},
+};
 use sea_orm::{DbErr, QueryResult, QueryStream, Statement};
 
 use crate::{
@@ -17,10 +20,9 @@ use crate::{
     doubt, error,
     metric::{Place, StreamMeter},
     node::Node,
-    routing::{Access, Attempt, Busy, Call, Missed, Outcome},
-    session::SharedSession,
+    routing::{Access, Attempt, Missed, Outcome},
     spans::StreamSpan,
-    watch::{GaveUp, LOOK_AGAIN, Watch},
+    watch::{LOOK_AGAIN, while_serving},
 };
 
 /// The rows of a statement that a [`RoutingConnection`](crate::RoutingConnection) streams.
@@ -105,7 +107,7 @@ impl RoutingConnection {
         reason: PrimaryReason,
     ) -> Result<RoutedStream, DbErr> {
         let (checked, reason) = self.acquire_primary(primary, call, reason).await?;
-        self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, |call| call.waited));
+        self.count_primary(self.view.class(), reason, call.map_or(Duration::ZERO, Call::waited));
         let opened = checked.opened;
         let source = Source::PrimaryRead {
             session: self.session.clone(),
@@ -161,7 +163,7 @@ impl Attempt for StreamOnce<'_> {
         let mut rows = QueryStream::from((checked.connection, self.statement.clone(), None));
         let mut meter = StreamMeter::new(routing.metering.as_ref(), Place::replica(node), self.statement);
         meter.iter_mut().for_each(StreamMeter::asked);
-        let first = watch.while_serving(node, call.limit(watch), rows.next()).await;
+        let first = while_serving(watch, node, call.limit(watch), rows.next()).await;
         let failed = !matches!(first, Ok(None | Some(Ok(_))));
         meter.iter_mut().for_each(|meter| meter.answered(failed));
         let first = first.map_err(|gave_up| routing.gave_up(node, gave_up))?;

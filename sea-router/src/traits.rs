@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, pin::Pin};
 
 use async_trait::async_trait;
-use read_router::PrimaryReason;
+use read_router::{Destination, PrimaryReason};
 use sea_orm::{
     AccessMode, ConnectionTrait, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult, Statement,
     StatementBuilder, StreamTrait, TransactionError, TransactionOptions, TransactionTrait,
@@ -12,7 +12,7 @@ use sea_orm::{
 use crate::{
     RoutedStream, RoutedTransaction, RoutingConnection,
     fetch::{All, Execute, ExecuteUnprepared, One},
-    routing::{Access, Destination},
+    routing::Access,
     spans::in_span,
     transaction::run,
 };

@@ -17,7 +17,9 @@ use async_trait::async_trait;
 use futures_util::Stream;
 use read_router::{
     BranchLost, Fallback, Greeting, NodeId, Opened, PrimaryReason, Proof, ReadClass, ReadOptions, Served,
-    StatementKind, Token, probe,
+    StatementKind, Token, View,
+    live::{Busy, Call, now},
+    probe,
 };
 use sea_orm::{
     AccessMode, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
@@ -26,16 +28,14 @@ use sea_orm::{
 };
 
 use crate::{
-    RoutingConnection, clock,
-    connection::View,
-    doubt, error,
+    RoutingConnection, doubt, error,
     finish::finish,
     metric::{Meter, Place as Ran},
     node::Node,
     openings::{Acquired, acquiring_until},
-    routing::{Attempt, Busy, Call, Missed, Outcome, is_in_recovery},
-    session::report,
+    routing::{Attempt, Missed, Outcome},
     spans::TransactionSpan,
+    watch::while_serving,
 };
 
 /// A transaction that runs whole on one server: on the primary, or, begun READ ONLY on a view with a class, on one
@@ -112,7 +112,7 @@ impl RoutingConnection {
         let (checked, reason) = self.acquire_primary(self.inner.primary(), Some(call), reason).await?;
         drop(checked);
         let (inner, opened) = self.begin_on(self.inner.primary(), options, None).await?;
-        if call.is_strict() && is_in_recovery(opened) {
+        if call.is_strict() && opened.is_some_and(Opened::is_in_recovery) {
             inner.rollback().await?;
             return Err(error::in_recovery());
         }
@@ -120,11 +120,11 @@ impl RoutingConnection {
         let topology = self.topology();
         let admitted = branch.map_or(Ok(()), |branch| self.session.with(|s| s.admits(&topology, branch)));
         if let Err(lost @ BranchLost::OldPrimary { .. }) = admitted {
-            report(&self.inner.watch, Some(lost));
+            self.inner.watch.report(Some(lost));
             inner.rollback().await?;
             return Err(error::branch_lost(lost));
         }
-        self.count_primary(Some(call.options.class()), reason, call.waited);
+        self.count_primary(Some(call.class()), reason, call.waited());
         Ok(self.transaction_of(inner, Place::Primary(opened)))
     }
 
@@ -163,7 +163,7 @@ impl Attempt for BeginOnce {
         busy: Busy,
     ) -> Result<RoutedTransaction, Missed> {
         let Some(server) = routing.inner.nodes.get(node.index()) else { return Err(Missed::Unproven) };
-        if !server.is_tracked() && call.options.class() != ReadClass::Eventual {
+        if !server.is_tracked() && call.class() != ReadClass::Eventual {
             return Err(Missed::Untracked);
         }
         let limit = routing.inner.watch.config.replica_acquire_timeout;
@@ -243,7 +243,7 @@ async fn greet_transaction(inner: &DatabaseTransaction) -> Result<Option<Opened>
     let texts: Vec<Option<String>> = (0..10).map(|index| row.try_get_by_index(index)).collect::<Result<_, _>>()?;
     let mut columns = [None; 10];
     columns.iter_mut().zip(&texts).for_each(|(column, text)| *column = text.as_deref());
-    Ok(Greeting::read(columns).ok().map(|greeting| Opened { at: clock::now(), greeting }))
+    Ok(Greeting::read(columns).ok().map(|greeting| Opened { at: now(), greeting }))
 }
 
 impl RoutedTransaction {
@@ -295,7 +295,7 @@ impl RoutedTransaction {
         let out = match &self.place {
             Place::Primary(_) => work.await,
             Place::Replica { node, .. } => {
-                let served = self.connection.inner.watch.while_serving(*node, None, work).await;
+                let served = while_serving(&self.connection.inner.watch, *node, None, work).await;
                 served.unwrap_or_else(|gave_up| Err(error::gave_up(gave_up)))
             }
         };

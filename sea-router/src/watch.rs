@@ -1,3 +1,71 @@
+//! The loops that put the monitor's questions to the servers, and waits for what they learn.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use read_router::{
+    Answer, Ask, Epoch, Failure, Greeting, NodeId, Time,
+    live::{GaveUp, Watch, now},
+};
+use sea_orm::{DbErr, RuntimeErr};
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+
+use crate::{error, openings};
+
+/// How often one who waits for a replica's rows looks whether the replica still answers.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A probe connection with what its server said first.
+pub(crate) struct Probe {
+    pub(crate) connection: PgConnection,
+    pub(crate) greeting: Greeting,
+    pub(crate) sent_at: Time,
+    pub(crate) answer: Answer,
+}
+
+/// Asks for a newer picture on behalf of one who has waited since `since`, and waits for it, until `until` at most.
+pub(crate) async fn changed(watch: &Watch, ask: Ask, since: Time, until: Time) {
+    let change = watch.changed(ask, since);
+    let _ = tokio::time::timeout(until.since(now()), change).await;
+}
+
+/// Runs a read on a replica, within `limit` if there is one, and for no longer than the replica answers: a host that hangs
+/// would hold its readers until the network gives it up.
+pub(crate) async fn while_serving<T>(
+    watch: &Watch,
+    node: NodeId,
+    limit: Option<Duration>,
+    work: impl Future<Output = T>,
+) -> Result<T, GaveUp> {
+    let mut work = pin!(work);
+    let mut left = limit.unwrap_or(Duration::MAX);
+    loop {
+        let pause = left.min(LOOK_AGAIN);
+        if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
+            return Ok(done);
+        }
+        left -= pause;
+        if left.is_zero() {
+            return Err(GaveUp::TimeLimit);
+        }
+        if let Some(gave_up) = watch.gave_up(node) {
+            return Err(gave_up);
+        }
+    }
+}
+
+/// Waits until the node's next probe is due.
+async fn due(watch: &Watch, node: NodeId) {
+    loop {
+        match watch.due(node) {
+            (Some(Duration::ZERO), _) => return,
+            (Some(wait), change) => {
+                let _ = tokio::time::timeout(wait, change).await;
+            }
+            (None, change) => change.await,
+        }
+    }
+}
+
 /// Probes one node for as long as the task lives. A node that hangs holds up no other.
 pub(crate) async fn probe_node(
     watch: Arc<Watch>,
@@ -7,10 +75,10 @@ pub(crate) async fn probe_node(
 ) {
     let mut open = first;
     loop {
-        watch.due(node).await;
+        due(&watch, node).await;
         if let Err(error) = probe_once(&watch, node, &options, &mut open).await {
             open = None;
-            watch.failed(node, &error);
+            watch.failed(node, failure(&error), &error);
         }
     }
 }
@@ -23,19 +91,18 @@ async fn probe_once(
 ) -> Result<(), sqlx::Error> {
     let limit = watch.config.probe_timeout;
     // The name may lead elsewhere by now; the old connection would go on answering.
-    open.take_if(|(_, epoch)| !watch.monitor().is_open(node, *epoch));
+    open.take_if(|(_, epoch)| !watch.is_open(node, *epoch));
     let (connection, epoch) = match open {
         Some(open) => open,
         None => {
             let (connection, greeting) = within(limit, connect(options)).await?;
-            let epoch = watch.learn(|monitor| monitor.opened(node, &greeting));
+            let epoch = watch.opened(node, &greeting);
             open.insert((connection, epoch))
         }
     };
-    watch.monitor().sent(node, clock::now(), rand::random());
-    watch.counters.probe();
+    watch.sent(node);
     let answer = within(limit, openings::position(connection)).await?;
-    watch.learn(|monitor| monitor.answered(node, *epoch, &answer, clock::now()));
+    watch.answered(node, *epoch, &answer);
     Ok(())
 }
 
@@ -54,7 +121,7 @@ pub(crate) async fn cause(error: DbErr, url: &str, limit: Duration) -> DbErr {
 pub(crate) async fn first_probe(options: &PgConnectOptions, limit: Duration) -> Result<Probe, sqlx::Error> {
     within(limit, async {
         let (mut connection, greeting) = connect(options).await?;
-        let sent_at = clock::now();
+        let sent_at = now();
         let answer = openings::position(&mut connection).await?;
         Ok(Probe { connection, greeting, sent_at, answer })
     })
@@ -74,7 +141,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, sqlx::E
     }
 }
 
-fn failure(error: &sqlx::Error) -> Failure {
+pub(crate) fn failure(error: &sqlx::Error) -> Failure {
     match error {
         sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => Failure::Timeout,
         sqlx::Error::Database(_) if is_login(error) => Failure::Login,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Watch, now};
-use crate::{BranchLost, NodeId, Opened, Proof, Served, Session, WriteId};
+use crate::{NodeId, Opened, Proof, Served, Session, WriteId};
 
 /// One session; clones are the same session.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use read_router::{Config, NodeId, PrimaryReason, ReadClass, Standing};
 use read_router_scenarios::{Subject, until};
 use read_router_testkit::Cluster;
 use sea_orm::DbErr;
-use sea_router::{Error, RoutingConnection};
+use sea_router::{Error, RoutingConnection, SetupError};
 
 use crate::{Sea, options};
 
@@ -67,20 +67,29 @@ async fn wrong_servers_are_clear_errors() {
     }
 
     let failed = error(&first, &[&second]).await;
-    assert!(matches!(failed, Error::NoPrimary), "{failed}");
+    assert!(matches!(failed, Error::Setup(SetupError::NoPrimary)), "{failed}");
     let failed = error(&primary, &[&first, &first]).await;
-    assert!(matches!(failed, Error::ListedTwice { .. }), "{failed}");
+    assert!(matches!(failed, Error::Setup(SetupError::ListedTwice { .. })), "{failed}");
     for stranger in [foreign.primary().url(), foreign.replica(0).url()] {
         let failed = error(&primary, &[&first, &stranger]).await;
-        assert!(matches!(failed, Error::ForeignCluster { node, .. } if node == NodeId::replica(1)), "{failed}");
+        assert!(
+            matches!(failed, Error::Setup(SetupError::ForeignCluster { node, .. }) if node == NodeId::replica(1)),
+            "{failed}"
+        );
     }
     mine.primary().sql("CREATE DATABASE other").expect("created");
     mine.wait_caught_up(Duration::from_secs(10)).expect("caught up");
     let failed = error(&primary, &[&in_database(&first, "other")]).await;
-    assert!(matches!(failed, Error::OtherDatabase { node } if node == NodeId::replica(0)), "{failed}");
+    assert!(
+        matches!(failed, Error::Setup(SetupError::OtherDatabase { node }) if node == NodeId::replica(0)),
+        "{failed}"
+    );
     mine.replica(1).promote().expect("promoted");
     let failed = error(&primary, &[&first, &second]).await;
-    assert!(matches!(failed, Error::TwoPrimaries { node } if node == NodeId::replica(1)), "{failed}");
+    assert!(
+        matches!(failed, Error::Setup(SetupError::TwoPrimaries { node }) if node == NodeId::replica(1)),
+        "{failed}"
+    );
 
     let config = Config { probe_interval: Duration::ZERO, ..Config::default() };
     let failed = RoutingConnection::builder(options(&primary)).config(config).connect().await.expect_err("no interval");
