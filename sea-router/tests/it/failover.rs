@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use read_router::{Config, NodeId, PrimaryReason, ReadClass, Token};
-use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
+use read_router_scenarios::{LIMIT, Setup, Stage, Subject, fault, until};
 use read_router_testkit::Relay;
 use sea_orm::{AccessMode, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
 
@@ -21,7 +21,7 @@ async fn a_moved_name_is_followed_though_the_old_primary_still_answers() {
     let Stage { cluster, db } = Stage::<Sea>::set(2, SCHEMA, Config::default(), &[]).await;
     drop(db);
     let name = Relay::to(cluster.primary()).expect("a free port");
-    let db = Sea::connect(&name.url(), &[cluster.replica(1).url()], Config::default()).await.expect("up");
+    let db = Sea::connect(&name.url(), &[cluster.replica(1).url()], Setup::default()).await.expect("up");
     // A pool of several connections, all to the old primary.
     let warm: Vec<_> = (1..=4)
         .map(|id| {

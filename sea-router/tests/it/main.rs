@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use read_router::{Config, ReadOptions, Served, Stats, Token};
-use read_router_scenarios::{self as scenarios, Gate, Subject};
-use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
-use sea_router::RoutingConnection;
+use read_router::{PrimaryReason, ReadOptions, Served, Stats, Token, Topology};
+use read_router_scenarios::{self as scenarios, Isolation, Setup, Subject, Transaction};
+use sea_orm::{AccessMode, ConnectionTrait, DbBackend, DbErr, IsolationLevel, Statement, TransactionTrait};
+use sea_router::{RoutedTransaction, RoutingConnection};
 
 mod access;
 mod differential;
@@ -15,10 +15,8 @@ mod failover;
 mod found;
 mod handles;
 mod input;
-mod monotonic;
 mod observed;
 mod recipes;
-mod rules;
 mod surface;
 mod transactions;
 
@@ -28,10 +26,12 @@ struct Sea(RoutingConnection);
 
 impl Subject for Sea {
     type Error = DbErr;
+    type Transaction = SeaTransaction;
 
-    async fn connect(primary: &str, replicas: &[String], config: Config) -> Result<Self, DbErr> {
-        let builder = RoutingConnection::builder(options(primary)).config(config);
-        Ok(Self(builder.replicas(replicas.iter().map(|url| options(url))).connect().await?))
+    async fn connect(primary: &str, replicas: &[String], setup: Setup) -> Result<Self, DbErr> {
+        let sized = |url: &str| options(url).max_connections(setup.connections).to_owned();
+        let builder = RoutingConnection::builder(sized(primary)).replicas(replicas.iter().map(|url| sized(url)));
+        Ok(Self(builder.config(setup.config).monotonic_fallback(setup.monotonic_fallback).connect().await?))
     }
 
     fn new_session(&self) -> Self {
@@ -55,17 +55,64 @@ impl Subject for Sea {
             Some(options) => self.0.read(options),
             None => self.0.clone(),
         };
-        let row = view.query_one_raw(Statement::from_string(DbBackend::Postgres, sql)).await?;
-        row.map(|row| row.try_get_by_index(0)).transpose()
+        number(&view, sql).await
+    }
+
+    async fn begin(&self) -> Result<SeaTransaction, DbErr> {
+        self.0.begin().await.map(SeaTransaction)
+    }
+
+    async fn begin_read(&self, options: ReadOptions, isolation: Isolation) -> Result<SeaTransaction, DbErr> {
+        let level = match isolation {
+            Isolation::RepeatableRead => IsolationLevel::RepeatableRead,
+            Isolation::Serializable => IsolationLevel::Serializable,
+        };
+        let view = self.0.read(options);
+        view.begin_with_config(Some(level), Some(AccessMode::ReadOnly)).await.map(SeaTransaction)
+    }
+
+    fn refusal(error: &DbErr) -> Option<PrimaryReason> {
+        sea_router::refusal(error)
     }
 
     fn last_served(&self) -> Option<Served> {
         self.0.last_served()
     }
 
+    fn topology(&self) -> Arc<Topology> {
+        self.0.topology()
+    }
+
     fn stats(&self) -> Stats {
         self.0.stats()
     }
+}
+
+struct SeaTransaction(RoutedTransaction);
+
+impl Transaction for SeaTransaction {
+    type Error = DbErr;
+
+    async fn execute(&mut self, sql: &str) -> Result<(), DbErr> {
+        self.0.execute_unprepared(sql).await.map(drop)
+    }
+
+    async fn number(&mut self, sql: &str) -> Result<Option<i64>, DbErr> {
+        number(&self.0, sql).await
+    }
+
+    async fn commit(self) -> Result<(), DbErr> {
+        self.0.commit().await
+    }
+
+    async fn rollback(self) -> Result<(), DbErr> {
+        self.0.rollback().await
+    }
+}
+
+async fn number(db: &impl ConnectionTrait, sql: &str) -> Result<Option<i64>, DbErr> {
+    let row = db.query_one_raw(Statement::from_string(DbBackend::Postgres, sql)).await?;
+    row.map(|row| row.try_get_by_index(0)).transpose()
 }
 
 fn options(url: &str) -> sea_orm::ConnectOptions {
@@ -74,53 +121,4 @@ fn options(url: &str) -> sea_orm::ConnectOptions {
     options
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paused_replay() {
-    scenarios::paused_replay::<Sea>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn delayed_replica_serves_within_the_budget() {
-    scenarios::delayed_replica_serves_within_the_budget::<Sea>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_commit_older_than_the_bound_is_missed() {
-    scenarios::no_commit_older_than_the_bound_is_missed::<Sea>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_primary() {
-    scenarios::idle_primary::<Sea>(Duration::from_secs(seconds("READ_ROUTER_IDLE_SECONDS", 20))).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_goes_to_another_process() {
-    scenarios::token_goes_to_another_process::<Sea>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steady_state_costs_nothing() {
-    scenarios::steady_state_costs_nothing::<Sea>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_then_reads_are_never_stale() {
-    let outcome = scenarios::writes_then_reads::<Sea>(Gate::On, 16, 20_000, 1).await;
-    println!("gated: {outcome:?}");
-    assert_eq!(outcome.stale, 0, "{outcome:?}");
-    assert_eq!(outcome.failed, 0, "{outcome:?}");
-    assert!(outcome.on_replicas * 4 > outcome.reads, "{outcome:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gate_the_same_load_sees_stale_reads() {
-    let outcome = scenarios::writes_then_reads::<Sea>(Gate::Off, 16, 4_000, 1).await;
-    println!("not gated: {outcome:?}");
-    assert!(outcome.stale > 0, "{outcome:?}");
-}
-
-/// A number of seconds from the environment, for the long runs of the closing notes.
-fn seconds(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+scenarios::tests!(Sea);

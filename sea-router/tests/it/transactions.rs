@@ -313,7 +313,8 @@ async fn nothing_outlives_the_last_clone() {
     drop(clone);
     until("all connections are gone", || async { connections().iter().all(|n| n.as_deref() == Some("0")) }).await;
 
-    let db = Sea::connect(&cluster.primary().url(), &[cluster.replica(0).url()], Config::default()).await.unwrap();
+    let db =
+        Sea::connect(&cluster.primary().url(), &[cluster.replica(0).url()], Config::default().into()).await.unwrap();
     let clone = db.0.clone();
     db.0.close().await.unwrap();
     assert!(number(&clone, "SELECT v FROM t").await.is_err());

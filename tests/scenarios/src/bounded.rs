@@ -10,7 +10,7 @@ use std::{
 
 use read_router::{Config, NodeId, ReadClass};
 
-use crate::{Stage, Subject, fault, until};
+use crate::{Stage, Subject, amount, fault, until};
 
 const SCHEMA: &str = "CREATE TABLE t (id int PRIMARY KEY, v bigint); INSERT INTO t VALUES (1, 0)";
 const READ: &str = "SELECT v FROM t WHERE id = 1";
@@ -54,7 +54,8 @@ pub async fn no_commit_older_than_the_bound_is_missed<S: Subject>() {
 ///
 /// # Panics
 /// If a read goes elsewhere.
-pub async fn idle_primary<S: Subject>(time: Duration) {
+pub async fn idle_primary<S: Subject>() {
+    let time = Duration::from_secs(amount(8, 60));
     let Stage { cluster: _cluster, db } = Stage::<S>::set(1, SCHEMA, Config::default(), &[]).await;
     let session = db.new_session();
     let bounded = Some(ReadClass::SecondsStale(Duration::from_secs(2)).into());

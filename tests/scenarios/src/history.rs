@@ -9,14 +9,14 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use read_router::{Config, ReadClass, ReadOptions, Stats};
+use read_router::{Config, ReadClass, ReadOptions};
 use read_router_testkit::Cluster;
 
-use crate::{Stage, Subject, fault};
+use crate::{Stage, Subject, amount, fault};
 
 /// Whether reads are gated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+enum Gate {
     /// `MustSeeMyWrite`.
     On,
     /// Any replica: the same load must then see stale reads, or it shows nothing.
@@ -25,28 +25,51 @@ pub enum Gate {
 
 /// What a run saw.
 #[derive(Debug)]
-pub struct Outcome {
+struct Outcome {
     /// Reads that missed the session's own write.
-    pub stale: u64,
+    stale: u64,
     /// Reads in all.
-    pub reads: u64,
+    reads: u64,
     /// Reads that replicas served.
-    pub on_replicas: u64,
+    on_replicas: u64,
     /// Reads that failed.
-    pub failed: u64,
-    /// The router's own counters.
-    pub stats: Stats,
+    failed: u64,
 }
 
-/// `writes` writes, each read back at once by its session, by `tasks` tasks over two replicas, with random pauses,
+const TASKS: u64 = 16;
+
+/// No session misses its own writes, or falls behind what it has read, whatever happens to the standbys; and most reads are
+/// served by them.
+///
+/// # Panics
+/// If one does.
+pub async fn writes_then_reads_are_never_stale<S: Subject>() {
+    let outcome = writes_then_reads::<S>(Gate::On, amount(3_000, 20_000), 1).await;
+    println!("gated: {outcome:?}");
+    assert_eq!(outcome.stale, 0, "{outcome:?}");
+    assert_eq!(outcome.failed, 0, "{outcome:?}");
+    assert!(outcome.on_replicas * 4 > outcome.reads, "{outcome:?}");
+}
+
+/// The same load sees stale reads where nothing is gated: else the test above shows nothing.
+///
+/// # Panics
+/// If it sees none.
+pub async fn without_the_gate_the_same_load_sees_stale_reads<S: Subject>() {
+    let outcome = writes_then_reads::<S>(Gate::Off, amount(2_000, 4_000), 1).await;
+    println!("not gated: {outcome:?}");
+    assert!(outcome.stale > 0, "{outcome:?}");
+}
+
+/// `writes` writes, each read back at once by its session, by [`TASKS`] tasks over two replicas, with random pauses,
 /// delays, and crashes of a whole standby and of a standby's backend.
 ///
 /// # Panics
 /// If a write fails: no fault here touches the primary.
-pub async fn writes_then_reads<S: Subject>(gate: Gate, tasks: u64, writes: u64, seed: u64) -> Outcome {
+async fn writes_then_reads<S: Subject>(gate: Gate, writes: u64, seed: u64) -> Outcome {
     let schema = format!(
         "CREATE TABLE r (id bigint PRIMARY KEY, v bigint); INSERT INTO r SELECT g, 0 FROM generate_series(0, {}) g",
-        tasks - 1
+        TASKS - 1
     );
     // A short budget, so that a paused replica costs the run little time.
     let config = Config { strict_wait: Duration::from_millis(25), ..Config::default() };
@@ -54,8 +77,8 @@ pub async fn writes_then_reads<S: Subject>(gate: Gate, tasks: u64, writes: u64, 
     let stop = Arc::new(AtomicBool::new(false));
     let faults = tokio::spawn(make_trouble(cluster.clone(), stop.clone(), seed));
     let (stale, on_replicas, failed) = (counter(), counter(), counter());
-    let each = writes / tasks;
-    let workers: Vec<_> = (0..tasks)
+    let each = writes / TASKS;
+    let workers: Vec<_> = (0..TASKS)
         .map(|id| {
             let (db, stale, on_replicas, failed) = (db.clone(), stale.clone(), on_replicas.clone(), failed.clone());
             tokio::spawn(async move {
@@ -96,10 +119,9 @@ pub async fn writes_then_reads<S: Subject>(gate: Gate, tasks: u64, writes: u64, 
     faults.await.expect("the faults do not panic");
     Outcome {
         stale: stale.load(Relaxed),
-        reads: each * tasks * 2,
+        reads: each * TASKS * 2,
         on_replicas: on_replicas.load(Relaxed),
         failed: failed.load(Relaxed),
-        stats: db.stats(),
     }
 }
 

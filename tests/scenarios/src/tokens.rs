@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use read_router::{Branch, Config, PrimaryReason, ReadClass, Token};
 
-use crate::{Stage, Subject, fault};
+use crate::{Setup, Stage, Subject, fault};
 
 /// The token of a write sends the next process's strict read to where the write is; a forged one costs a wait at most.
 ///
@@ -13,7 +13,7 @@ use crate::{Stage, Subject, fault};
 pub async fn token_goes_to_another_process<S: Subject>() {
     let Stage { cluster, db } = Stage::<S>::set(1, "CREATE TABLE t (id int)", Config::default(), &[]).await;
     let replicas = [cluster.replica(0).url()];
-    let other = S::connect(&cluster.primary().url(), &replicas, Config::default()).await.expect("servers are up");
+    let other = S::connect(&cluster.primary().url(), &replicas, Setup::default()).await.expect("servers are up");
     let strict = Some(ReadClass::MustSeeMyWrite.into());
     let count = "SELECT count(*) FROM t";
     for round in 1..=20 {

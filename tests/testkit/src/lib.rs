@@ -82,7 +82,7 @@ pub use self::{
     builder::Builder,
     cluster::Cluster,
     error::Error,
-    node::{Disk, Node},
+    node::{Disk, HeldLock, Node},
     relay::{Hold, Relay},
 };
 

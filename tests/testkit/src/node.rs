@@ -54,6 +54,13 @@ pub(crate) struct State {
     pub(crate) frozen: Vec<(Frozen, Pid)>,
 }
 
+/// An advisory lock that is held until this is dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when this is dropped"]
+pub struct HeldLock {
+    _session: Connection,
+}
+
 impl Node {
     pub(crate) fn new(name: String, database: String, data: PathBuf, binaries: Binaries, state: State) -> Self {
         Self {
@@ -97,6 +104,18 @@ impl Node {
     /// [`Error::State`] if it is frozen.
     pub fn sql(&self, sql: &str) -> Result<Rows, Error> {
         self.query(&self.database, sql)
+    }
+
+    /// Takes an advisory lock in a session of its own, for as long as what is returned lives: a gate for statements that ask for
+    /// the same one.
+    ///
+    /// # Errors
+    /// As [`sql`](Self::sql).
+    pub fn hold_lock(&self, key: i64) -> Result<HeldLock, Error> {
+        let mut session = self.connect(&self.database)?;
+        let locked = session.query(&format!("SELECT pg_advisory_lock({key})"));
+        locked.map_err(|failure| self.sql_error(failure))?;
+        Ok(HeldLock { _session: session })
     }
 
     /// Whether the server's process runs; a frozen one does.

@@ -2,39 +2,35 @@
 
 use std::sync::Arc;
 
+use crate::{LIMIT, Setup, Subject, Transaction, fault, until};
 use read_router::{NodeId, PrimaryReason, Standing};
-use read_router_scenarios::{LIMIT, Subject, fault, until};
-use sea_orm::TransactionTrait;
-use sea_router::{RoutedTransaction, RoutingConnection};
 
 use super::{
-    BROKEN, Cluster, Relay, Sea, caught_up, config, connect, has_row, held, insert, kept, relay, row, seen, servers,
+    BROKEN, Cluster, Relay, caught_up, config, connect, has_row, held, insert, kept, relay, row, seen, servers,
     standing, strict,
 };
 
 const REPLICA: NodeId = NodeId::replica(0);
 
 /// Two primaries, and a pool with a connection to each; the name leads to the old one.
-struct Split {
+struct Split<S: Subject> {
     cluster: Arc<Cluster>,
-    db: Sea,
+    db: S,
     /// Keeps the connection to the old primary from the others.
-    old: RoutedTransaction,
+    old: S::Transaction,
     _name: Relay,
 }
 
 /// The primary's name moves to a standby while a pool opens a connection there; the standby is promoted, and the name moves
 /// back. The old primary answers all the while.
-async fn split() -> Split {
+async fn split<S: Subject>() -> Split<S> {
     let cluster = servers(2).await;
     let name = relay(cluster.primary());
     // The standby that is to be promoted is not among the replicas: nobody else tells of its timeline. And the pool opens no
     // third connection by itself.
-    let mut primary = sea_orm::ConnectOptions::new(name.url());
-    primary.max_connections(2).sqlx_logging(false);
-    let db = RoutingConnection::builder(primary).replica(cluster.replica(1).url()).config(config()).connect();
-    let db = Sea(db.await.expect("all servers are up"));
-    let old = db.0.new_session().begin().await.expect("the pool's only connection is taken");
+    let setup = Setup { connections: 2, ..config().into() };
+    let db = S::connect(&name.url(), &[cluster.replica(1).url()], setup).await.expect("all servers are up");
+    let old = db.new_session().begin().await.expect("the pool's only connection is taken");
     name.point_to(cluster.replica(0));
     db.new_session().number(None, "SELECT 1::bigint").await.expect("a connection to the standby is opened");
     fault(&cluster, |c| c.replica(0).promote()).await;
@@ -44,16 +40,18 @@ async fn split() -> Split {
 
 /// Rule 4. A write is acknowledged on the new primary. Nobody hears of that one for so long that it passes for a stray, and the
 /// old one counts again. What that one says is no position of the write.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_is_resolved_on_the_branch_of_its_own_connection() {
-    let split = split().await;
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_write_is_resolved_on_the_branch_of_its_own_connection<S: Subject>() {
+    let split = split::<S>().await;
     let (cluster, db) = (&split.cluster, &split.db);
-    let old = db.0.topology().surviving();
+    let old = db.topology().surviving();
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     assert!(has_row(cluster.replica(0), 1) && !has_row(cluster.primary(), 1), "it is on the new branch");
     until("the new branch passes for a stray", || async {
-        db.0.topology().surviving() == old && seen(db, NodeId::PRIMARY).branch() == old
+        db.topology().surviving() == old && seen(db, NodeId::PRIMARY).branch() == old
     })
     .await;
     caught_up(cluster, db, REPLICA).await;
@@ -66,14 +64,16 @@ async fn a_write_is_resolved_on_the_branch_of_its_own_connection() {
 
 /// Rule 5. A write is acknowledged on the new primary; the read that follows falls back, and what the pool has for it leads to
 /// the old one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_old_primary_is_no_fallback() {
-    let split = split().await;
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn the_old_primary_is_no_fallback<S: Subject>() {
+    let split = split::<S>().await;
     let (cluster, db) = (&split.cluster, &split.db);
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     assert!(has_row(cluster.replica(0), 1) && !has_row(cluster.primary(), 1), "it is on the new branch");
-    let new = db.0.new_session().begin().await.expect("the connection to the new primary is taken");
+    let new = db.new_session().begin().await.expect("the connection to the new primary is taken");
     split.old.rollback().await.expect("the one to the old primary is free");
 
     let read = session.number(Some(strict()), &row(1)).await;
@@ -85,11 +85,13 @@ async fn the_old_primary_is_no_fallback() {
 
 /// Rule 5. A write is acknowledged that no standby gets; the primary dies, a standby is promoted, and the name moves to it.
 /// The new primary serves, but not in silence.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_may_lack_what_was_seen_says_so() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_primary_that_may_lack_what_was_seen_says_so<S: Subject>() {
     let cluster = servers(1).await;
     let name = relay(cluster.primary());
-    let db = connect(&name.url(), &[]).await;
+    let db: S = connect(&name.url(), &[]).await;
     fault(&cluster, |c| c.freeze_link(0)).await;
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
@@ -110,10 +112,12 @@ async fn a_primary_that_may_lack_what_was_seen_says_so() {
 
 /// Rule 5. The same, and another standby follows the new primary beyond the position of the lost write. The number is
 /// covered; the history is another.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_older_branch_only_what_lies_below_the_switch_survives() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn of_an_older_branch_only_what_lies_below_the_switch_survives<S: Subject>() {
     let cluster = servers(2).await;
-    let db = connect(&cluster.primary().url(), &[cluster.replica(0).url(), cluster.replica(1).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[cluster.replica(0).url(), cluster.replica(1).url()]).await;
     let follower = NodeId::replica(1);
     caught_up(&cluster, &db, REPLICA).await;
     // The one that will follow must not be ahead of the one that it will follow.
@@ -137,18 +141,21 @@ async fn of_an_older_branch_only_what_lies_below_the_switch_survives() {
     assert!(!has_row(cluster.replica(1), 1), "the write is lost");
 
     let refused = session.number(Some(strict().or_error()), &row(1)).await;
-    kept(refused.clone(), session.last_served());
-    let reason = refused.as_ref().err().and_then(sea_router::refusal);
-    assert_eq!(reason, Some(PrimaryReason::BranchLost), "{refused:?}");
+    let reason = refused.as_ref().err().and_then(S::refusal);
+    let shown = format!("{refused:?}");
+    kept(refused, session.last_served());
+    assert_eq!(reason, Some(PrimaryReason::BranchLost), "{shown}");
 }
 
 /// Rule 6. A read is on its way to a standby when that is promoted, and shows what was written there since. The old primary
 /// is then no fallback.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_may_have_run_after_a_promotion() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_read_may_have_run_after_a_promotion<S: Subject>() {
     let cluster = servers(1).await;
     let name = relay(cluster.replica(0));
-    let db = connect(&cluster.primary().url(), &[name.url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[name.url()]).await;
     caught_up(&cluster, &db, REPLICA).await;
     let session = db.new_session();
     let question = name.hold_question("WHERE id = 1");

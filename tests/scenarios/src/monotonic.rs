@@ -3,40 +3,38 @@
 use std::time::{Duration, Instant};
 
 use read_router::{Config, NodeId, PrimaryReason, ReadClass};
-use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
-use sea_orm::{AccessMode, ConnectionTrait, DbBackend, DbErr, IsolationLevel, Statement, TransactionTrait};
-use sea_router::{RoutingConnection, refusal};
 
 use crate::{
-    Sea, options,
+    Isolation, LIMIT, Setup, Stage, Subject, Transaction, amount, fault,
     rules::{BROKEN, switch_off},
+    until,
 };
 
 const STRICT: ReadClass = ReadClass::MustSeeMyWrite;
 const COUNT: &str = "SELECT count(*) FROM t";
 
 /// A strict read that goes to the primary whatever the replicas have: they know no SERIALIZABLE.
-async fn strict_on_primary(session: &RoutingConnection, budget: Duration, sql: &str) -> Result<i64, DbErr> {
-    let view = session.read(STRICT.wait(budget));
-    let (level, access) = (Some(IsolationLevel::Serializable), Some(AccessMode::ReadOnly));
-    let transaction = view.begin_with_config(level, access).await?;
-    let row = transaction.query_one_raw(Statement::from_string(DbBackend::Postgres, sql)).await?;
+async fn strict_on_primary<S: Subject>(session: &S, budget: Duration, sql: &str) -> Result<i64, S::Error> {
+    let mut transaction = session.begin_read(STRICT.wait(budget), Isolation::Serializable).await?;
+    let count = transaction.number(sql).await?;
     transaction.commit().await?;
-    row.expect("an aggregate has a row").try_get_by_index(0)
+    Ok(count.expect("an aggregate has a row"))
 }
 
-async fn connect(stage: &Stage<Sea>, replicas: &[usize], monotonic: bool) -> Sea {
-    let builder = RoutingConnection::builder(options(&stage.cluster.primary().url())).monotonic_fallback(monotonic);
-    let replicas = replicas.iter().map(|index| options(&stage.cluster.replica(*index).url()));
-    Sea(builder.replicas(replicas).connect().await.expect("all servers are up"))
+async fn connect<S: Subject>(stage: &Stage<S>, replicas: &[usize], monotonic: bool) -> S {
+    let replicas: Vec<_> = replicas.iter().map(|index| stage.cluster.replica(*index).url()).collect();
+    let setup = Setup { monotonic_fallback: monotonic, ..Setup::default() };
+    S::connect(&stage.cluster.primary().url(), &replicas, setup).await.expect("all servers are up")
 }
 
 /// Rule 1, the moment held open: the primary waits for a synchronous standby that does not answer, while another one
 /// shows the commit already.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fallback_does_not_go_back_where_that_is_asked_for() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_fallback_does_not_go_back_where_that_is_asked_for<S: Subject>() {
     switch_off();
-    let stage = Stage::<Sea>::set(2, "CREATE TABLE t (id int)", Config::default(), &[]).await;
+    let stage = Stage::<S>::set(2, "CREATE TABLE t (id int)", Config::default(), &[]).await;
     let cluster = stage.cluster.clone();
     fault(&cluster, |c| c.primary().set("synchronous_standby_names", c.replica(1).name())).await;
     fault(&cluster, |c| c.replica(1).freeze_receiver()).await;
@@ -54,15 +52,15 @@ async fn a_fallback_does_not_go_back_where_that_is_asked_for() {
     assert!(!write.is_finished(), "the commit is not acknowledged");
 
     // Documented: without the option it is gone again.
-    assert_eq!(strict_on_primary(&plain.0, Duration::from_millis(300), COUNT).await.expect("read"), 0);
-    match strict_on_primary(&asked.0, Duration::from_millis(300), COUNT).await {
+    assert_eq!(strict_on_primary(&plain, Duration::from_millis(300), COUNT).await.expect("read"), 0);
+    match strict_on_primary(&asked, Duration::from_millis(300), COUNT).await {
         Ok(count) => panic!("{BROKEN} a read after one that saw the row found {count}"),
-        Err(refused) => assert_eq!(refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}"),
+        Err(refused) => assert_eq!(S::refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}"),
     }
     // What was shown travels with the token.
     let elsewhere = connect(&stage, &[0], true).await.resume(asked.token().await);
-    let refused = strict_on_primary(&elsewhere.0, Duration::from_millis(300), COUNT).await.expect_err("as before");
-    assert_eq!(refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}");
+    let refused = strict_on_primary(&elsewhere, Duration::from_millis(300), COUNT).await.expect_err("as before");
+    assert_eq!(S::refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}");
     // A strict read as a replica can serve it, a plain one and a write do not wait.
     assert_eq!(asked.number(Some(STRICT.into()), COUNT).await.expect("read"), Some(1));
     assert_eq!(asked.number(None, "SELECT 5::bigint").await.expect("read"), Some(5));
@@ -70,43 +68,47 @@ async fn a_fallback_does_not_go_back_where_that_is_asked_for() {
     fault(&cluster, |c| c.replica(1).thaw_receiver()).await;
     write.await.expect("no panic").expect("committed");
     for session in [&plain, &asked, &elsewhere] {
-        assert_eq!(strict_on_primary(&session.0, LIMIT, COUNT).await.expect("read"), 1);
+        assert_eq!(strict_on_primary(session, LIMIT, COUNT).await.expect("read"), 1);
     }
 }
 
 /// Where a replica's life is over before it was asked again, another one that is past it settles what it showed; a
 /// long transaction on the primary does so only once it is over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fallback_waits_for_older_transactions_of_the_primary() {
-    let stage = Stage::<Sea>::set(2, "CREATE TABLE t (id int)", Config::default(), &[]).await;
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_fallback_waits_for_older_transactions_of_the_primary<S: Subject>() {
+    let stage = Stage::<S>::set(2, "CREATE TABLE t (id int)", Config::default(), &[]).await;
     let db = connect(&stage, &[0, 1], true).await;
     let session = db.new_session();
-    let old = db.0.begin().await.expect("begun");
-    old.execute_unprepared("INSERT INTO t VALUES (1)").await.expect("written");
+    let mut old = db.begin().await.expect("begun");
+    old.execute("INSERT INTO t VALUES (1)").await.expect("written");
     stage.db.new_session().execute("INSERT INTO t VALUES (2)").await.expect("written");
     until("a replica shows the newer one", || async {
         session.number(Some(STRICT.into()), COUNT).await.expect("read") == Some(1)
     })
     .await;
     let node = session.last_served().expect("served").node;
-    let refused = strict_on_primary(&session.0, Duration::from_millis(200), COUNT).await.expect_err("one is older");
-    assert_eq!(refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}");
+    let refused = strict_on_primary(&session, Duration::from_millis(200), COUNT).await.expect_err("one is older");
+    assert_eq!(S::refusal(&refused), Some(PrimaryReason::Unsettled), "{refused}");
     assert_eq!(session.last_served(), None, "it was served nowhere");
     fault(&stage.cluster, move |c| c.replica(node.index() - 1).crash()).await;
     old.commit().await.expect("committed");
-    assert_eq!(strict_on_primary(&session.0, LIMIT, COUNT).await.expect("read"), 2);
+    assert_eq!(strict_on_primary(&session, LIMIT, COUNT).await.expect("read"), 2);
 }
 
 /// A standby shows a commit before its position has passed it, and does so for as long as it takes to remove the files
 /// that the commit drops. Held open by stopping the replay there; the other replica has replayed all but that record.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_replica_is_still_replaying_no_other_read_misses() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn what_one_replica_is_still_replaying_no_other_read_misses<S: Subject>() {
     switch_off();
     const TABLES: &str = "DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE 'CREATE TABLE x' || i || '()'; END LOOP; END $$";
     const DROP: &str = "BEGIN; INSERT INTO t VALUES (1); \
         DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE 'DROP TABLE x' || i; END LOOP; END $$; COMMIT";
     let settings = [("max_locks_per_transaction", "4000")];
-    let stage = Stage::<Sea>::set(2, "CREATE TABLE t (id int)", Config::default(), &settings).await;
+    let stage = Stage::<S>::set(2, "CREATE TABLE t (id int)", Config::default(), &settings).await;
     let cluster = &stage.cluster;
     let mut held = false;
     while !held {
@@ -166,13 +168,14 @@ async fn what_one_replica_is_still_replaying_no_other_read_misses() {
 }
 
 /// The closing notes' figures: how many replica-then-primary pairs go back, and what not going back costs.
-/// `READ_ROUTER_PAIRS` sets their number.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pairs_of_a_replica_read_and_a_fallback() {
-    let pairs = crate::seconds("READ_ROUTER_PAIRS", 200);
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn pairs_of_a_replica_read_and_a_fallback<S: Subject>() {
+    let pairs = amount(200, 20_000);
     let schema =
         "CREATE TABLE r (id int PRIMARY KEY, v bigint); INSERT INTO r SELECT g, 0 FROM generate_series(1, 16) g";
-    let stage = Stage::<Sea>::set(2, schema, Config::default(), &[]).await;
+    let stage = Stage::<S>::set(2, schema, Config::default(), &[]).await;
     // As with a synchronous standby in another place: commits take a few milliseconds more, and the near one shows them.
     fault(&stage.cluster, |c| c.primary().set("synchronous_standby_names", c.replica(1).name())).await;
     fault(&stage.cluster, |c| c.primary().set("synchronous_commit", "remote_apply")).await;
@@ -198,9 +201,9 @@ async fn pairs_of_a_replica_read_and_a_fallback() {
                 continue;
             }
             let began = Instant::now();
-            match strict_on_primary(&session.0, LIMIT, sum).await {
+            match strict_on_primary(&session, LIMIT, sum).await {
                 Ok(then) => back += u32::from(then < shown),
-                Err(error) if refusal(&error).is_some() => refused += 1,
+                Err(error) if S::refusal(&error).is_some() => refused += 1,
                 Err(error) => panic!("{error}"),
             }
             took.push(began.elapsed());

@@ -1,8 +1,7 @@
 //! Rule 12: what a probe reads first.
 
+use crate::{LIMIT, Subject, fault, until};
 use read_router::{NodeId, PrimaryReason, Standing, Timeline};
-use read_router_scenarios::{LIMIT, Subject, fault, until};
-use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
     Node, PROBE, ask, caught_up, connect, has_row, held, insert, is_off, kept, kept_by, probed, relay, row, seen,
@@ -30,13 +29,15 @@ CREATE OR REPLACE VIEW pg_catalog.pg_stat_wal_receiver AS SELECT * FROM public.g
 /// the timeline of before.
 ///
 /// With the rule off the timeline comes first, and the gate is behind it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_position_is_read_before_the_timeline() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn the_position_is_read_before_the_timeline<S: Subject>() {
     let cluster = servers(2).await;
     gate(&cluster);
     let name = relay(cluster.replica(1));
     let primary = relay(cluster.primary());
-    let db = connect(&primary.url(), &[name.url()]).await;
+    let db: S = connect(&primary.url(), &[name.url()]).await;
     // A connection that is open before the probe that counts.
     session_on(&db, REPLICA, &row(0)).await;
     caught_up(&cluster, &db, REPLICA).await;
@@ -50,9 +51,7 @@ async fn the_position_is_read_before_the_timeline() {
     let sample = primary.hold_question(PROBE);
     held(&sample).await;
 
-    let mut gate = PgConnection::connect(&cluster.replica(1).url()).await.expect("connected");
-    let lock = if is_off() { "SELECT pg_advisory_lock(2)" } else { "SELECT pg_advisory_lock(1)" };
-    gate.execute(lock).await.expect("locked");
+    let gate = cluster.replica(1).hold_lock(if is_off() { 2 } else { 1 }).expect("locked");
     until("a probe is held in its middle", || async {
         ask(cluster.replica(1), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'") == "1"
     })
@@ -63,7 +62,7 @@ async fn the_position_is_read_before_the_timeline() {
     cluster.replica(0).sql("INSERT INTO t SELECT n, 0 FROM generate_series(100, 2000) AS n").expect("someone else's");
     until("the standby has replayed them", || async { has_row(cluster.replica(1), 2000) }).await;
     let next = name.hold_question(PROBE);
-    gate.close().await.expect("unlocked");
+    drop(gate);
     held(&next).await;
     let observed = seen(&db, REPLICA);
     assert!(observed.sent_at > before.sent_at, "the probe that was held is the newest");
@@ -84,13 +83,15 @@ fn gate(cluster: &super::Cluster) {
 
 /// Rule 12. The same write, and the primary dies. A standby follows the promoted one beyond the write's position, and its control
 /// file says the timeline of before: without a word of its own that counts only while a primary answers there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_control_file_says_nothing_once_no_primary_answers() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn the_control_file_says_nothing_once_no_primary_answers<S: Subject>() {
     let cluster = servers(2).await;
     cluster.primary().sql("CREATE ROLE app LOGIN; GRANT ALL ON t TO app").expect("made");
     fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
     let app = |node: &Node| node.url().replace("postgres@", "app@");
-    let db = connect(&app(cluster.primary()), &[app(cluster.replica(1))]).await;
+    let db: S = connect(&app(cluster.primary()), &[app(cluster.replica(1))]).await;
     caught_up(&cluster, &db, REPLICA).await;
     // The one that will follow must not be ahead of the one that it will follow.
     fault(&cluster, |c| c.freeze_link(1)).await;
@@ -121,14 +122,16 @@ async fn the_control_file_says_nothing_once_no_primary_answers() {
 
 /// Rule 12. An ordinary role sees no timeline of a standby but the control file's, which is behind after a promotion. Its
 /// replicas are then unproven: no strict read goes there, until a restart point has brought the control file up to date.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordinary_role_proves_nothing_after_a_promotion() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn an_ordinary_role_proves_nothing_after_a_promotion<S: Subject>() {
     let cluster = servers(2).await;
     cluster.primary().sql("CREATE ROLE app LOGIN; GRANT ALL ON t TO app").expect("made");
     fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
     let app = |url: String| url.replace("postgres@", "app@");
     let name = relay(cluster.primary());
-    let db = connect(&app(name.url()), &[app(cluster.replica(1).url())]).await;
+    let db: S = connect(&app(name.url()), &[app(cluster.replica(1).url())]).await;
     caught_up(&cluster, &db, REPLICA).await;
     assert!(!seen(&db, REPLICA).exact);
     session_on(&db, REPLICA, &row(0)).await;

@@ -1,7 +1,7 @@
 //! Rule 13: positions that are used again.
 
+use crate::{Subject, fault, until};
 use read_router::{NodeId, PrimaryReason, Standing};
-use read_router_scenarios::{Subject, fault, until};
 
 use super::{
     ask, caught_up, connect, has_row, insert, is_off, kept_by, probed, row, seen, servers, servers_with, standing,
@@ -12,10 +12,12 @@ const REPLICA: NodeId = NodeId::replica(0);
 
 /// Rule 13. The primary's host crashes, and its disk has not kept what a standby has. The same positions are used again: the
 /// standby "covers" a write that it never got. It was ahead of its primary, which is impossible on one history.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_is_ahead_of_its_primary_is_quarantined() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_replica_that_is_ahead_of_its_primary_is_quarantined<S: Subject>() {
     let cluster = servers(1).await;
-    let db = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
     let disk = cluster.primary().disk().expect("copied");
     cluster.primary().sql("INSERT INTO t SELECT n, 0 FROM generate_series(100, 20000) AS n").expect("lost later");
     caught_up(&cluster, &db, REPLICA).await;
@@ -45,10 +47,12 @@ async fn a_replica_that_is_ahead_of_its_primary_is_quarantined() {
 /// Rule 13, the documented exception: `synchronous_commit = off`, and a primary that loses a *backend* loses what it has
 /// acknowledged. Other commits take the same positions, nobody was ever ahead, and a replica covers a token whose row is
 /// gone. The router cannot see it; it does not claim to.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asynchronous_commits_void_the_promise_across_a_crash() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn asynchronous_commits_void_the_promise_across_a_crash<S: Subject>() {
     let cluster = servers_with(1, &[("synchronous_commit", "off")]).await;
-    let db = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
     caught_up(&cluster, &db, REPLICA).await;
     fault(&cluster, |c| c.primary().freeze_wal_writer()).await;
     let session = db.new_session();

@@ -4,8 +4,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::{LIMIT, Subject, fault, until};
 use read_router::{NodeId, PrimaryReason, ReadClass};
-use read_router_scenarios::{LIMIT, Subject, fault, until};
 
 use super::{
     Cluster, PROBE, ask, caught_up, connect, has_row, held, insert, kept_by, relay, row, seen, servers, strict,
@@ -38,12 +38,14 @@ async fn comes_back_behind(cluster: &Arc<Cluster>, id: i64) {
 
 /// Rule 2. The standby answers a probe, and the next one hangs. It loses a backend and comes back behind. A pool opens a
 /// connection to it: the observation from before says nothing about that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_is_not_trusted_for_what_was_observed_before_it() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_connection_is_not_trusted_for_what_was_observed_before_it<S: Subject>() {
     let cluster = servers(1).await;
     restart_point(&cluster).await;
     let name = relay(cluster.replica(0));
-    let db = connect(&cluster.primary().url(), &[name.url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[name.url()]).await;
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     let token = session.token().await.positions().next().expect("resolved");
@@ -63,11 +65,13 @@ async fn a_connection_is_not_trusted_for_what_was_observed_before_it() {
 
 /// Rule 3. The standby loses a backend and comes back behind; the next probe finds it there. The position from before the
 /// crash counts no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn positions_are_never_merged_across_epochs() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn positions_are_never_merged_across_epochs<S: Subject>() {
     let cluster = servers(1).await;
     restart_point(&cluster).await;
-    let db = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
     let session = db.new_session();
     session.execute(&insert(1)).await.expect("written");
     session.token().await;
@@ -83,12 +87,14 @@ async fn positions_are_never_merged_across_epochs() {
 
 /// Rule 9. A session reads on a standby, which then loses a backend and comes back behind: the same node, but not the one
 /// that the session has read from. No sample of the primary tells what it had shown.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_node_is_the_same_life_of_it() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn the_same_node_is_the_same_life_of_it<S: Subject>() {
     let cluster = servers(1).await;
     restart_point(&cluster).await;
     let name = relay(cluster.primary());
-    let db = connect(&name.url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&name.url(), &[cluster.replica(0).url()]).await;
     cluster.primary().sql(&insert(1)).expect("someone else's");
     caught_up(&cluster, &db, REPLICA).await;
     let probe = name.hold_question(PROBE);

@@ -1,10 +1,9 @@
 //! Rules 7 to 9: what a session has done and has been shown.
 
-use std::{pin::pin, time::Duration};
+use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
-use futures_util::FutureExt;
+use crate::{Subject, fault, until};
 use read_router::{NodeId, PrimaryReason, ReadClass, Standing};
-use read_router_scenarios::{Subject, fault, until};
 
 use super::{
     PROBE, ask, caught_up, connect, has_row, held, insert, kept_by, probed, relay, row, seen, servers, session_on,
@@ -15,10 +14,12 @@ const FIRST: NodeId = NodeId::replica(0);
 const SECOND: NodeId = NodeId::replica(1);
 
 /// Rule 7. A read on the primary has shown someone else's commit; the replica lags.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_on_the_primary_counts() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_read_on_the_primary_counts<S: Subject>() {
     let cluster = servers(1).await;
-    let db = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[cluster.replica(0).url()]).await;
     fault(&cluster, |c| c.replica(0).pause_replay()).await;
     cluster.primary().sql(&insert(1)).expect("someone else's");
     let session = db.new_session();
@@ -32,11 +33,13 @@ async fn a_read_on_the_primary_counts() {
 
 /// Rule 8. The caller of a write goes away while the write is on its way; the primary is asked where it is; then the write
 /// lands, and nobody hears of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_of_unknown_outcome_keeps_the_session_on_the_primary() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_write_of_unknown_outcome_keeps_the_session_on_the_primary<S: Subject>() {
     let cluster = servers(1).await;
     let name = relay(cluster.primary());
-    let db = connect(&name.url(), &[cluster.replica(0).url()]).await;
+    let db: S = connect(&name.url(), &[cluster.replica(0).url()]).await;
     fault(&cluster, |c| c.replica(0).pause_replay()).await;
     let session = db.new_session();
     let (question, answer) = (name.hold_question(&insert(1)), name.hold_answer(&insert(1)));
@@ -62,11 +65,13 @@ async fn a_write_of_unknown_outcome_keeps_the_session_on_the_primary() {
 
 /// Rule 9. A standby answers a probe; the answer is on its way while the standby replays a commit and shows it to the session.
 /// An answer that comes after the read but was given before it says nothing of what the read has shown.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_was_given_before_the_read_does_not_count() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn an_answer_that_was_given_before_the_read_does_not_count<S: Subject>() {
     let cluster = servers(2).await;
     let name = relay(cluster.replica(0));
-    let db = connect(&cluster.primary().url(), &[name.url(), cluster.replica(1).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[name.url(), cluster.replica(1).url()]).await;
     let answer = name.hold_answer(PROBE);
     held(&answer).await;
     // The other replica is past what that answer says, but no further.
@@ -96,11 +101,13 @@ async fn an_answer_that_was_given_before_the_read_does_not_count() {
 
 /// Rule 9. A session reads on one replica; its next read there breaks, and goes to another one that lags; then it reads once
 /// more. What the first one has shown still counts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_replica_read_counts_not_only_the_last() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn each_replica_read_counts_not_only_the_last<S: Subject>() {
     let cluster = servers(2).await;
     let name = relay(cluster.replica(0));
-    let db = connect(&cluster.primary().url(), &[name.url(), cluster.replica(1).url()]).await;
+    let db: S = connect(&cluster.primary().url(), &[name.url(), cluster.replica(1).url()]).await;
     caught_up(&cluster, &db, SECOND).await;
     fault(&cluster, |c| c.replica(1).pause_replay()).await;
     let probe = name.hold_question(PROBE);
@@ -134,12 +141,14 @@ async fn each_replica_read_counts_not_only_the_last() {
 }
 
 /// Rule 9. A session reads on a replica and hands its token to another process, whose replica lags.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_contains_what_replicas_have_shown() {
+///
+/// # Panics
+/// If the promise is broken.
+pub async fn a_token_contains_what_replicas_have_shown<S: Subject>() {
     let cluster = servers(2).await;
     let name = relay(cluster.replica(0));
-    let here = connect(&cluster.primary().url(), &[name.url()]).await;
-    let there = connect(&cluster.primary().url(), &[cluster.replica(1).url()]).await;
+    let here: S = connect(&cluster.primary().url(), &[name.url()]).await;
+    let there: S = connect(&cluster.primary().url(), &[cluster.replica(1).url()]).await;
     caught_up(&cluster, &there, FIRST).await;
     fault(&cluster, |c| c.replica(1).pause_replay()).await;
     let probe = name.hold_question(PROBE);
@@ -151,10 +160,11 @@ async fn a_token_contains_what_replicas_have_shown() {
     assert_eq!(session.last_served().map(|s| s.node), Some(FIRST));
 
     let mut asked = pin!(session.token());
-    let token = match asked.as_mut().now_or_never() {
-        Some(token) => token,
+    let asked_once = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+    let token = match asked_once {
+        Poll::Ready(token) => token,
         // What the replica has shown is to be learnt first.
-        None => {
+        Poll::Pending => {
             probe.release();
             asked.await
         }

@@ -6,20 +6,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use read_router::{Config, NodeId, Observation, PrimaryReason, ReadClass, ReadOptions, Served, Topology};
-use read_router_scenarios::{LIMIT, Subject, fault, until};
+use crate::{LIMIT, Subject, fault, until};
+use read_router::{Config, NodeId, Observation, PrimaryReason, ReadClass, ReadOptions, Served};
 use read_router_testkit::{Cluster, Hold, Node, Relay};
-use sea_orm::DbErr;
 
-use crate::Sea;
-
-mod branches;
-mod connections;
+pub(crate) mod branches;
+pub(crate) mod connections;
 #[cfg(read_router_mutants)]
-mod off;
-mod probes;
-mod quarantine;
-mod sessions;
+pub mod off;
+pub(crate) mod probes;
+pub(crate) mod quarantine;
+pub(crate) mod sessions;
 
 /// Begins every message that says that a promise was broken.
 pub(crate) const BROKEN: &str = "BROKEN:";
@@ -61,8 +58,8 @@ async fn servers_with(replicas: usize, settings: &[(&str, &str)]) -> Arc<Cluster
     cluster
 }
 
-async fn connect(primary: &str, replicas: &[String]) -> Sea {
-    Sea::connect(primary, replicas, config()).await.expect("all servers are up")
+async fn connect<S: Subject>(primary: &str, replicas: &[String]) -> S {
+    S::connect(primary, replicas, config().into()).await.expect("all servers are up")
 }
 
 fn relay(node: &Node) -> Relay {
@@ -93,12 +90,12 @@ fn ask(node: &Node, sql: &str) -> String {
 }
 
 /// What is known of the node; there is an observation from the start.
-fn seen(db: &Sea, node: NodeId) -> Observation {
-    *db.0.topology().node(node).and_then(read_router::Node::observation).expect("it was probed")
+fn seen<S: Subject>(db: &S, node: NodeId) -> Observation {
+    *db.topology().node(node).and_then(read_router::Node::observation).expect("it was probed")
 }
 
 /// Waits until the node has answered a probe that was sent from now on.
-async fn probed(db: &Sea, node: NodeId) {
+async fn probed<S: Subject>(db: &S, node: NodeId) {
     let before = seen(db, node).sent_at;
     // The one after the next: the next may be under way.
     for _ in 0..2 {
@@ -109,7 +106,7 @@ async fn probed(db: &Sea, node: NodeId) {
 }
 
 /// Waits until what is known of the node covers all that the primary has now.
-async fn caught_up(cluster: &Arc<Cluster>, db: &Sea, node: NodeId) {
+async fn caught_up<S: Subject>(cluster: &Arc<Cluster>, db: &S, node: NodeId) {
     fault(cluster, |c| c.wait_caught_up(LIMIT)).await;
     probed(db, NodeId::PRIMARY).await;
     let primary = seen(db, NodeId::PRIMARY).lsn;
@@ -117,7 +114,7 @@ async fn caught_up(cluster: &Arc<Cluster>, db: &Sea, node: NodeId) {
 }
 
 /// A session whose last strict read was served by the node.
-async fn session_on(db: &Sea, node: NodeId, sql: &str) -> (Sea, Option<i64>) {
+async fn session_on<S: Subject>(db: &S, node: NodeId, sql: &str) -> (S, Option<i64>) {
     for _ in 0..1000 {
         let session = db.new_session();
         let read = session.number(Some(strict()), sql).await.expect("read");
@@ -129,7 +126,7 @@ async fn session_on(db: &Sea, node: NodeId, sql: &str) -> (Sea, Option<i64>) {
 }
 
 /// The promise: a strict read sees what it must, or says why not, by an error or by [`PrimaryReason::BranchLost`].
-fn kept(read: Result<Option<i64>, DbErr>, served: Option<Served>) {
+fn kept<E>(read: Result<Option<i64>, E>, served: Option<Served>) {
     let flagged = served.is_some_and(|s| s.reason == Some(PrimaryReason::BranchLost));
     match read {
         Ok(Some(1)) | Err(_) => {}
@@ -139,7 +136,7 @@ fn kept(read: Result<Option<i64>, DbErr>, served: Option<Served>) {
 }
 
 /// The same, where nothing may be lost: the row must be seen, and for this reason not on a replica.
-fn kept_by(reason: PrimaryReason, read: Result<Option<i64>, DbErr>, served: Option<Served>) {
+fn kept_by<E: std::fmt::Debug>(reason: PrimaryReason, read: Result<Option<i64>, E>, served: Option<Served>) {
     let found = read.expect("read");
     assert!(found == Some(1), "{BROKEN} the row is not seen ({found:?}): {served:?}");
     assert_eq!(served.and_then(|s| s.reason), Some(reason), "{served:?}");
@@ -163,7 +160,6 @@ fn is_off() -> bool {
 }
 
 /// A topology for messages.
-fn standing(db: &Sea, node: NodeId) -> Option<read_router::Standing> {
-    let topology: Arc<Topology> = db.0.topology();
-    topology.node(node).map(read_router::Node::standing)
+fn standing<S: Subject>(db: &S, node: NodeId) -> Option<read_router::Standing> {
+    db.topology().node(node).map(read_router::Node::standing)
 }
