@@ -29,7 +29,9 @@ pub enum Misrouted {
     /// [`Stats::misrouted`](read_router::Stats::misrouted).
     #[default]
     Repeat,
-    /// The caller gets the replica's error: for tests, so that no such statement hides.
+    /// The caller gets an error that names the replica, what it said and what to do, and whose
+    /// [`refusal`](crate::refusal) is [`Misrouted`](read_router::PrimaryReason::Misrouted): for tests, so that no such
+    /// statement hides.
     Fail,
 }
 
@@ -110,8 +112,8 @@ impl Builder {
         self
     }
 
-    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means: decide
-    /// on what is known. Defaults to 100 ms.
+    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. A replica that lags
+    /// by more than ten times as much is not waited for. Zero means: decide on what is known. Defaults to 100 ms.
     pub fn strict_wait(mut self, budget: Duration) -> Self {
         self.config.strict_wait = budget;
         self
@@ -238,7 +240,7 @@ impl Builder {
         let limit = watch.config.probe_timeout;
         let probes = nodes.iter().map(|node| {
             let options = node.probe_options();
-            async move { (watch::first_probe(&options, limit).await, options) }
+            async move { (watch::first_probe(&options, limit).await.map_err(Arc::new), options) }
         });
         let probes = join_all(probes).await;
         check_answers(&nodes, probes.iter().map(|(probe, _)| probe))?;
@@ -284,8 +286,16 @@ impl Builder {
             return Err(Error::SharedPool { node: id(second + 1) });
         }
         let sources = std::iter::once(&self.primary).chain(self.replicas.iter().map(|replica| &replica.source));
-        if let Some(foreign) = sources.into_iter().position(Source::is_foreign) {
-            return Err(Error::NotPostgres { node: id(foreign) });
+        for (node, source) in sources.enumerate().map(|(index, source)| (id(index), source)) {
+            if source.is_foreign() {
+                return Err(Error::NotPostgres { node });
+            }
+            let (replica, primary) = ("PoolTracker::for_replica()", "PoolTracker::for_primary()");
+            match (source.is_tracked_read_only(), node.is_primary()) {
+                (Some(true), true) => return Err(Error::WrongTracker { node, used: replica, wanted: primary }),
+                (Some(false), false) => return Err(Error::WrongTracker { node, used: primary, wanted: replica }),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -294,7 +304,7 @@ impl Builder {
 /// What the first answers of all nodes say together.
 fn check_answers<'a>(
     nodes: &[Node],
-    probes: impl Iterator<Item = &'a Result<watch::Probe, sqlx::Error>>,
+    probes: impl Iterator<Item = &'a Result<watch::Probe, Arc<sqlx::Error>>>,
 ) -> Result<(), Error> {
     let mut primary = None;
     for (node, probe) in nodes.iter().zip(probes) {
@@ -306,8 +316,7 @@ fn check_answers<'a>(
                 continue;
             }
             Err(error) if watch::is_login(error) => {
-                // sqlx's error cannot be cloned; its text says which user or database was refused.
-                let source = DbErr::Conn(RuntimeErr::Internal(error.to_string()));
+                let source = DbErr::Conn(RuntimeErr::SqlxError(error.clone()));
                 return Err(Error::Connect { node: id, source });
             }
             Err(_) => continue,

@@ -223,7 +223,11 @@ impl RoutingConnection {
                     let remember = repeat && error::driver(&error).is_some_and(error::refuses_a_write);
                     let is_new = watch.refused_by_replica(attempt.sql(), remember);
                     events::misrouted(node, repeat, is_new);
-                    return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
+                    return if repeat {
+                        Ok(Outcome::Misrouted(PrimaryReason::Misrouted))
+                    } else {
+                        Err(error::misrouted(node, &error))
+                    };
                 }
                 Err(Missed::Untracked) if may_fall_back => return Ok(Outcome::Primary(PrimaryReason::Untracked)),
                 Err(Missed::Untracked) => return Err(self.refuse(call, PrimaryReason::Untracked)),
@@ -455,7 +459,7 @@ impl RoutingConnection {
         self.inner.watch.counters.refused();
         self.session.not_served();
         events::refused(Some(call.options.class()), reason);
-        error::refused(reason)
+        error::refused(reason, call.options, &self.inner.watch.topology())
     }
 
     pub(crate) fn count_primary(&self, class: Option<ReadClass>, reason: PrimaryReason, waited: Duration) {
