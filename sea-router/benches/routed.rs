@@ -3,7 +3,7 @@
 //!
 //! Machines are noisy: each ratio pairs two blocks that ran right after each other, and the median over all pairs is
 //! shown with the middle half of them. The first line compares the plain connection with another of its kind: so far from
-//! 1 is the machine's own doing.
+//! 1 is the machine's own doing. An argument leaves the lines that have it in their name.
 
 use std::{
     sync::{
@@ -91,6 +91,9 @@ async fn compare<C: ConnectionTrait + TransactionTrait>(
     routed: &C,
     plain: &DatabaseConnection,
 ) -> Result<(), DbErr> {
+    if std::env::args().skip(1).any(|argument| !argument.starts_with("--") && !name.contains(&argument)) {
+        return Ok(());
+    }
     block(routed, call).await?;
     block(plain, call).await?;
     let mut pairs = Vec::with_capacity(PAIRS);
