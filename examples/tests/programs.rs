@@ -160,5 +160,6 @@ fn leaves_others_tables_alone(cluster: &Cluster, args: &[&str]) {
 fn the_web_application_reads_its_own_writes() {
     let output = Command::new(env!("CARGO_BIN_EXE_web")).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(text(&output.stdout).contains("all 21 notes"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("all 25 notes"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("by a signed cookie"), "{}", text(&output.stdout));
 }

@@ -14,7 +14,8 @@ pub struct Config {
     /// which caps probes at 500 a second for each node.
     pub probe_spacing: Duration,
     /// How long a [`MustSeeMyWrite`](crate::ReadClass::MustSeeMyWrite) read waits for a replica to catch up
-    /// before it goes to the primary. Defaults to 100 ms.
+    /// before it goes to the primary. A replica that lags by more than ten times as much is not waited for. Defaults to
+    /// 100 ms.
     pub strict_wait: Duration,
     /// How long a [`SecondsStale`](crate::ReadClass::SecondsStale) read waits for a fresher proof. It waits
     /// only where a newer observation may help, not on a replica known to lag. Defaults to 100 ms.

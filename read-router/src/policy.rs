@@ -11,7 +11,8 @@ pub enum Misrouted {
     /// [`Stats::misrouted`](crate::Stats::misrouted).
     #[default]
     Repeat,
-    /// The caller gets the replica's error: for tests, so that no such statement hides.
+    /// The caller gets an error that names the replica and what to do, and whose reason is
+    /// [`Misrouted`](crate::PrimaryReason::Misrouted): for tests, so that no such statement hides.
     Fail,
 }
 

@@ -161,6 +161,10 @@ impl Shortfall {
         self.0 & unfit.bit() != 0
     }
 
+    fn is_behind(self) -> bool {
+        self.has(Unfit::Behind) || self.has(Unfit::FarBehind)
+    }
+
     /// Whose observation may help; `None` if none can.
     fn ask(self) -> Option<Ask> {
         if self.has(Unfit::Freshness) || self.has(Unfit::Unsettled) {
@@ -180,9 +184,9 @@ impl Shortfall {
     fn reason(self) -> PrimaryReason {
         if self.has(Unfit::Freshness) || self.has(Unfit::Lagging) {
             PrimaryReason::TooStale
-        } else if self.has(Unfit::Unresolved) || self.has(Unfit::Moved) && !self.has(Unfit::Behind) {
+        } else if self.has(Unfit::Unresolved) || self.has(Unfit::Moved) && !self.is_behind() {
             PrimaryReason::Unresolved
-        } else if self.has(Unfit::Behind) {
+        } else if self.is_behind() {
             PrimaryReason::Behind
         } else if self.has(Unfit::Unsettled) {
             PrimaryReason::Unsettled

@@ -1,6 +1,6 @@
 //! What is known of all servers at one moment.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     Branch, Config, Epoch, Failure, Instance, Lsn, NodeId, Observation, Position, ReplicaConfig, Role, Sample,
@@ -235,6 +235,12 @@ impl Topology {
         self.nodes.get(id.index())
     }
 
+    /// The groups that replicas belong to.
+    #[must_use]
+    pub fn groups(&self) -> BTreeSet<&str> {
+        self.nodes.iter().filter_map(|node| node.config.group.as_deref()).collect()
+    }
+
     /// The cluster: the primary's, or, before the primary has answered, the first replica's.
     #[must_use]
     pub fn system(&self) -> Option<SystemId> {
@@ -259,6 +265,11 @@ impl Topology {
     #[must_use]
     pub fn newest_sample(&self) -> Option<&Sample> {
         self.samples.newest(self.surviving()?)
+    }
+
+    /// The oldest kept sample of the newest line of history.
+    pub(crate) fn oldest_sample(&self) -> Option<&Sample> {
+        self.first_sample_after(self.surviving()?, Time::default())
     }
 
     /// The newest line of history that is known.

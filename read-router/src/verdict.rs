@@ -32,6 +32,9 @@ pub enum Unfit {
     Moved,
     /// It has not replayed what the session must see, as far as it has said.
     Behind,
+    /// The same, and it lags by more than ten times the wait budget, as one whose replay is paused does: it is not waited
+    /// for.
+    FarBehind,
     /// It is the primary, which may not show yet what a replica has shown the session.
     Unsettled,
     /// Its last answer proves too little by now; a new one may do.
@@ -57,6 +60,7 @@ impl Unfit {
             Self::Unresolved => "unresolved",
             Self::Moved => "moved",
             Self::Behind => "behind",
+            Self::FarBehind => "far_behind",
             Self::Unsettled => "unsettled",
             Self::Freshness => "freshness",
             Self::Lagging => "lagging",
@@ -73,6 +77,7 @@ impl Unfit {
             Self::Unresolved => "the primary has not answered since the session's last statement there",
             Self::Moved => "the session's last read on another replica is not resolved yet",
             Self::Behind => "has not replayed what the session must see",
+            Self::FarBehind => "has not replayed what the session must see, and lags too far to be waited for",
             Self::Unsettled => "may not show yet what a replica has shown the session",
             Self::Freshness => "its last answer is too old to prove the bound",
             Self::Lagging => "lags by more than the bound",
@@ -168,9 +173,26 @@ pub(crate) fn judge(topology: &Topology, node: &Node, id: NodeId, need: &Need<'_
         _ if standing == Standing::Unproven => Err(Unfit::Timeline),
         ReadClass::SecondsStale(_) if standing == Standing::SamePrimary => Ok(()),
         ReadClass::SecondsStale(bound) => is_fresh(topology, node, bound, now),
-        ReadClass::MustSeeMyWrite => has_all(topology, node, id, need.session),
+        ReadClass::MustSeeMyWrite => has_all(topology, node, id, need.session).map_err(|unfit| match unfit {
+            Unfit::Behind if is_far_behind(topology, node, need, now) => Unfit::FarBehind,
+            unfit => unfit,
+        }),
     }
 }
+
+/// Whether the node lags by so many wait budgets that waiting for it would only be added to the read on the primary.
+///
+/// A guess, and one that costs offload at most: a replica may catch up at once. It is waited for again as soon as it lags
+/// by less.
+fn is_far_behind(topology: &Topology, node: &Node, need: &Need<'_>, now: Time) -> bool {
+    let far = need.read.budget(need.config).saturating_mul(FAR_BEHIND);
+    // Where no kept sample is covered, it lags by more than the oldest is old.
+    let since = node.covered().or_else(|| topology.oldest_sample().map(|sample| sample.sent_at));
+    node.standing() == Standing::Replica && !far.is_zero() && since.is_some_and(|since| now.since(since) > far)
+}
+
+/// So many wait budgets.
+const FAR_BEHIND: u32 = 10;
 
 /// Whether the node has everything acknowledged more than `bound` ago.
 fn is_fresh(topology: &Topology, node: &Node, bound: Duration, now: Time) -> Result<(), Unfit> {

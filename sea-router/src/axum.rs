@@ -12,15 +12,17 @@ use crate::RoutingConnection;
 /// The state holds the [`RoutingConnection`], alone or behind `FromRef`. All extractions of one request are the same
 /// session. A middleware or an earlier extractor that knows more, such as a token from an authenticated cookie, puts the
 /// session that [`resume`](RoutingConnection::resume) gives into the request's extensions; it is then taken from there.
+/// `examples/src/web/cookie.rs` is such a middleware.
 ///
-/// Functions over `&impl ConnectionTrait` take it as `&*session`.
+/// A handler takes the connection out of it in its signature, as out of axum's own extractors. Functions over
+/// `&impl ConnectionTrait` then take it as `&session`.
 ///
 /// ```
 /// use axum::{Router, extract::State, routing::{get, post}};
 /// use sea_orm::{ConnectionTrait, DbErr, Statement, DbBackend};
 /// use sea_router::{Reader, RoutingConnection, axum::RequestSession};
 ///
-/// async fn create(session: RequestSession) -> Result<(), String> {
+/// async fn create(RequestSession(session): RequestSession) -> Result<(), String> {
 ///     let insert = Statement::from_string(DbBackend::Postgres, "INSERT INTO note (text) VALUES ('new')");
 ///     session.execute_raw(insert).await.map_err(|error| error.to_string())?;
 ///     // What this handler reads from here on has the note:

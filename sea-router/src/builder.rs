@@ -65,8 +65,8 @@ impl Builder {
         self
     }
 
-    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means: decide
-    /// on what is known. Defaults to 100 ms.
+    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. A replica that lags
+    /// by more than ten times as much is not waited for. Zero means: decide on what is known. Defaults to 100 ms.
     pub fn strict_wait(mut self, budget: Duration) -> Self {
         self.config.strict_wait = budget;
         self
@@ -193,7 +193,7 @@ impl Builder {
         let limit = watch.config.probe_timeout;
         let probes = nodes.iter().map(|node| {
             let options = node.probe_options();
-            async move { (watch::first_probe(&options, limit).await, options) }
+            async move { (watch::first_probe(&options, limit).await.map_err(Arc::new), options) }
         });
         let probes = join_all(probes).await;
         check_answers(&nodes, &probes)?;
@@ -234,8 +234,16 @@ impl Builder {
             return Err(SetupError::SharedPool { node: NodeId::from_index(second + 1) }.into());
         }
         let sources = std::iter::once(&self.primary).chain(self.replicas.iter().map(|replica| &replica.source));
-        if let Some(foreign) = sources.into_iter().position(Source::is_foreign) {
-            return Err(Error::NotPostgres { node: NodeId::from_index(foreign) });
+        for (node, source) in sources.enumerate().map(|(index, source)| (NodeId::from_index(index), source)) {
+            if source.is_foreign() {
+                return Err(Error::NotPostgres { node });
+            }
+            let (replica, primary) = ("PoolTracker::for_replica()", "PoolTracker::for_primary()");
+            match (source.is_tracked_read_only(), node.is_primary()) {
+                (Some(true), true) => return Err(Error::WrongTracker { node, used: replica, wanted: primary }),
+                (Some(false), false) => return Err(Error::WrongTracker { node, used: primary, wanted: replica }),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -244,7 +252,7 @@ impl Builder {
 /// What the first answers of all nodes say together.
 fn check_answers(
     nodes: &[Node],
-    probes: &[(Result<watch::Probe, sqlx::Error>, PgConnectOptions)],
+    probes: &[(Result<watch::Probe, Arc<sqlx::Error>>, PgConnectOptions)],
 ) -> Result<(), Error> {
     let mut primary_answers = false;
     for (node, (probe, _)) in nodes.iter().zip(probes) {
@@ -253,8 +261,7 @@ fn check_answers(
             // The primary has a database of this name: the replica has not replayed its creation yet, and will.
             Err(error) if watch::is_no_database(error) && primary_answers && is_same_name(&nodes[0], node) => {}
             Err(error) if watch::is_login(error) => {
-                // sqlx's error cannot be cloned; its text says which user or database was refused.
-                let source = DbErr::Conn(RuntimeErr::Internal(error.to_string()));
+                let source = DbErr::Conn(RuntimeErr::SqlxError(error.clone()));
                 return Err(Error::Connect { node: node.id, source });
             }
             Err(_) => {}

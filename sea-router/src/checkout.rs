@@ -20,13 +20,14 @@ use crate::{
 /// # Guaranteed
 /// When it was taken, the server had what the class asks for, and a replica only goes forward. It is read-only wherever
 /// it leads, unless a transaction asks for READ WRITE by name: a replica's pool is, and the primary, if it had to be that,
-/// is reached by a small read-only pool of its own.
+/// is reached by a small read-only pool of its own. A write through it is the server's own error: 25006, `cannot execute
+/// INSERT in a read-only transaction`.
 /// While it is held, and from then on, the session's strict reads see everything that may have been read through it.
 ///
 /// # Not guaranteed
 /// It proves its class when it is taken, not again later: a write of the session that comes after is not covered, a
 /// bound in seconds counts up to the taking, and of a replica that crashes meanwhile the pool may open a new connection
-/// that shows less. What is read through a clone of its `DatabaseConnection` that outlives it is unseen. Keep it for one request, not in a state.
+/// that shows less. A setting that is changed on one of its connections (`RESET ALL`) stays changed there. What is read through a clone of its `DatabaseConnection` that outlives it is unseen. Keep it for one request, not in a state.
 pub struct Checkout {
     connection: RoutingConnection,
     place: Place,

@@ -1,6 +1,8 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
-use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason, SetupError, live::GaveUp};
+use read_router::{
+    BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason, ReadOptions, SetupError, Topology, live::GaveUp,
+};
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
 use sqlx::{
     error::DatabaseError,
@@ -23,6 +25,17 @@ pub enum Error {
     /// The servers cannot be used together.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// A pool that was tracked for the primary is given for a replica, or the other way round: its connections would be
+    /// writable where they must not be, or read-only where they must not be.
+    #[error("the pool of {node} was tracked by {used}; track it by {wanted}")]
+    WrongTracker {
+        /// The node that has the pool.
+        node: NodeId,
+        /// How its tracker was made.
+        used: &'static str,
+        /// How it must be made.
+        wanted: &'static str,
+    },
     /// An existing connection is to another database system.
     #[error("{node} is not a connection to PostgreSQL")]
     NotPostgres {
@@ -43,17 +56,46 @@ impl From<Error> for DbErr {
 
 const REFUSED: &str = "no replica can serve this read (";
 
-/// The caller wanted no fallback.
-pub(crate) fn refused(reason: PrimaryReason) -> DbErr {
+/// The caller wanted no fallback, or the primary must not serve.
+pub(crate) fn refused(reason: PrimaryReason, read: ReadOptions, topology: &Topology) -> DbErr {
     use PrimaryReason as R;
-    let waiting_helps = matches!(reason, R::Unresolved | R::Behind | R::TooStale);
-    let advice =
-        if waiting_helps { "allow the primary as fallback, or a longer wait" } else { "allow the primary as fallback" };
-    let (name, explained) = (reason.as_str(), reason.explain());
-    DbErr::Query(RuntimeErr::Internal(format!("{REFUSED}{name}): {explained}; {advice}")))
+    let advice = match reason {
+        R::Unresolved | R::Behind | R::TooStale => "allow the primary as fallback, or a longer wait",
+        R::Unsettled => "allow a longer wait, or end long transactions on the primary",
+        _ => "allow the primary as fallback",
+    };
+    let explained = match read.group() {
+        Some(group) if reason == R::NoReplica => no_replica_in(group, topology),
+        _ => reason.explain().to_owned(),
+    };
+    no_replica(reason, &format!("{explained}; {advice}"))
 }
 
-/// Why a read with [`or_error`](read_router::ReadClass::or_error) was refused, if that is what the error says.
+fn no_replica(reason: PrimaryReason, text: &str) -> DbErr {
+    DbErr::Query(RuntimeErr::Internal(format!("{REFUSED}{}): {text}", reason.as_str())))
+}
+
+fn no_replica_in(group: &str, topology: &Topology) -> String {
+    let groups = topology.groups();
+    if groups.contains(group) {
+        return format!("no replica of the group {group:?} serves this class");
+    }
+    let known: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
+    let known =
+        if known.is_empty() { "no replica is in any".to_owned() } else { format!("there are {}", known.join(", ")) };
+    format!("no replica is in a group {group:?} ({known})")
+}
+
+/// The replica refused the statement as a write, and it is not to be repeated.
+pub(crate) fn misrouted(node: NodeId, error: &DbErr) -> DbErr {
+    let text = format!(
+        "the statement passed for a read and was sent to {node}, which refused it: {error}; if it writes, call it with on_primary()"
+    );
+    no_replica(PrimaryReason::Misrouted, &text)
+}
+
+/// Why a read with [`or_error`](read_router::ReadClass::or_error), or a statement under
+/// [`Misrouted::Fail`](crate::Misrouted::Fail), was refused, if that is what the error says.
 #[must_use]
 pub fn refusal(error: &DbErr) -> Option<PrimaryReason> {
     let DbErr::Query(RuntimeErr::Internal(text)) = error else { return None };

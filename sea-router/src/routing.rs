@@ -143,7 +143,11 @@ impl RoutingConnection {
                 Err(Missed::Misrouted(error)) => {
                     let lasting = error::driver(&error).is_some_and(error::refuses_a_write);
                     let repeat = call.misrouted(watch, node, attempt.sql(), self.inner.misrouted, lasting);
-                    return if repeat { Ok(Outcome::Misrouted(PrimaryReason::Misrouted)) } else { Err(error) };
+                    return if repeat {
+                        Ok(Outcome::Misrouted(PrimaryReason::Misrouted))
+                    } else {
+                        Err(error::misrouted(node, &error))
+                    };
                 }
                 Err(Missed::Untracked) => call.missed(watch, node, live::Missed::Untracked),
                 Err(Missed::Unproven) => call.missed(watch, node, live::Missed::Unproven),
@@ -266,7 +270,7 @@ impl RoutingConnection {
 
     pub(crate) fn refuse(&self, call: &Call, reason: PrimaryReason) -> DbErr {
         call.refused(&self.inner.watch, &self.session, reason);
-        error::refused(reason)
+        error::refused(reason, call.options(), &self.inner.watch.topology())
     }
 
     pub(crate) fn count_primary(&self, class: Option<ReadClass>, reason: PrimaryReason, waited: Duration) {

@@ -53,6 +53,14 @@ impl Source {
         options(self).zip(options(other)).is_some_and(|(mine, theirs)| Arc::ptr_eq(&mine, &theirs))
     }
 
+    /// Whether its tracker makes the pool's connections read-only; `None` if it has no tracker.
+    pub(crate) fn is_tracked_read_only(&self) -> Option<bool> {
+        match &self.0 {
+            Kind::Pool(_, Some(hooks)) => Some(hooks.read_only),
+            Kind::Options(_) | Kind::Pool(_, None) => None,
+        }
+    }
+
     /// Whether it is a connection to something else than PostgreSQL.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(&self.0, Kind::Pool(database, _) if !is_postgres(database))

@@ -39,7 +39,8 @@ use crate::{
 };
 
 /// A transaction that runs whole on one server: on the primary, or, begun READ ONLY on a view with a class, on one
-/// replica proven good enough when it began.
+/// replica proven good enough when it began. A write in a READ ONLY one is the server's own error, 25006 (`cannot execute
+/// INSERT in a read-only transaction`), and is not repeated on the primary.
 ///
 /// Dropped without [`commit`](Self::commit) it is rolled back. It dereferences to SeaORM's own
 /// [`DatabaseTransaction`], for code that is bound to that type; a commit cannot go past the wrapper.

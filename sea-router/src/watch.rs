@@ -11,7 +11,10 @@ use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use crate::{error, openings};
 
-/// How often one who waits for a replica's rows looks whether the replica still answers.
+/// How often one who waits for a replica, for a connection or for rows, looks whether it still answers.
+///
+/// Not more often than servers are probed: a timer that is due before all others wakes the runtime, which costs each read a
+/// system call or two.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A probe connection with what its server said first.

@@ -6,14 +6,16 @@ use axum::{
     Json, Router,
     extract::{FromRef, Path, State},
     http::StatusCode,
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use axum_extra::extract::cookie::Key;
 use sea_orm::{ActiveValue::Set, DbErr, PaginatorTrait, QueryOrder, QuerySelect, entity::prelude::*};
 use sea_router::{Reader, RoutingConnection, Token, axum::RequestSession};
 use serde::{Deserialize, Serialize};
 
-use crate::{index, note};
+use crate::{cookie, index, note};
 
 /// What handlers share: the connection for sessions, and a reader for what needs no session.
 #[derive(Clone)]
@@ -21,6 +23,8 @@ pub(crate) struct AppState {
     db: RoutingConnection,
     /// For lists and counts: a few seconds old is good enough.
     recent: Reader,
+    /// Signs cookies; a real application has it from its configuration, the same in every process.
+    key: Key,
 }
 
 impl FromRef<AppState> for RoutingConnection {
@@ -35,12 +39,21 @@ impl FromRef<AppState> for Reader {
     }
 }
 
+impl FromRef<AppState> for Key {
+    fn from_ref(state: &AppState) -> Self {
+        state.key.clone()
+    }
+}
+
 pub(crate) fn app(db: RoutingConnection) -> Router {
-    let recent = db.new_session().reader(sea_router::ReadClass::SecondsStale(Duration::from_secs(2)));
+    let recent = db.reader(sea_router::ReadClass::SecondsStale(Duration::from_secs(2)));
+    let state = AppState { db, recent, key: Key::generate() };
     Router::new()
         .route("/notes", post(create).get(list))
         .route("/notes/{id}", get(read))
-        .with_state(AppState { db, recent })
+        .route("/notes/count", get(count))
+        .layer(middleware::from_fn_with_state(state.clone(), cookie::carry))
+        .with_state(state)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,10 +69,13 @@ pub(crate) struct Created {
 }
 
 /// Writes, reads its own write, and hands the session's token to a job that runs on its own.
-async fn create(session: RequestSession, Json(new): Json<NewNote>) -> Result<impl IntoResponse, Failure> {
-    let written = note::ActiveModel { text: Set(new.text), ..Default::default() }.insert(&*session).await?;
+async fn create(
+    RequestSession(session): RequestSession,
+    Json(new): Json<NewNote>,
+) -> Result<impl IntoResponse, Failure> {
+    let written = note::ActiveModel { text: Set(new.text), ..Default::default() }.insert(&session).await?;
     let notes = note::Entity::find().count(&session.must_see_my_write()).await?;
-    tokio::spawn(add_to_index(session.0.clone(), session.token().await, written.id));
+    tokio::spawn(add_to_index(session.clone(), session.token().await, written.id));
     Ok((StatusCode::CREATED, Json(Created { id: written.id, notes })))
 }
 
@@ -79,8 +95,13 @@ async fn list(State(recent): State<Reader>) -> Result<Json<Vec<String>>, Failure
     Ok(Json(notes.into_iter().map(|note| note.text).collect()))
 }
 
+/// Counts the notes, with all that this browser has written in earlier requests.
+async fn count(RequestSession(session): RequestSession) -> Result<Json<u64>, Failure> {
+    Ok(Json(note::Entity::find().count(&session.must_see_my_write()).await?))
+}
+
 /// Reads a note and its index in one READ ONLY transaction on one server.
-async fn read(session: RequestSession, Path(id): Path<i64>) -> Result<Response, Failure> {
+async fn read(RequestSession(session): RequestSession, Path(id): Path<i64>) -> Result<Response, Failure> {
     use sea_orm::TransactionTrait;
     let reader = session.reader(sea_router::ReadClass::Eventual);
     let transaction = reader.begin().await?;

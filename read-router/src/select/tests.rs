@@ -102,6 +102,28 @@ fn every_outcome_has_its_reason() {
     assert_eq!(nodes(&stage, ReadClass::Eventual, &doubting, 40), [A, B]);
 }
 
+/// A replica that was known to lag by many budgets cost each strict read its whole budget.
+#[test]
+fn a_replica_that_lags_by_many_budgets_is_not_waited_for() {
+    let mut stage = Rehearsal::new(2);
+    stage.primary(P, 10, 1, 100).primary(P, 500, 1, 101).primary(P, 1_200, 1, 102);
+    stage.replica(A, 1_200, 1, 100).replica(B, 1_200, 1, 90);
+    let session = token("rr1:7:1@0/66"); // 0x66 = 102
+    let started = 1_210;
+    let routed = |stage: &Rehearsal, read: ReadOptions| {
+        let (in_flight, config) = (InFlight::new(3), Config::default());
+        let (session, started, in_flight, config) = (&session, ms(started), &in_flight, &config);
+        select(stage.topology(), &Need { read, session, started, exclude: None, in_flight, config }, started, 0)
+    };
+    let wait = |until| Route::Wait { until: ms(until), ask: Ask::Replicas };
+    // A lacks what is older than 1,200 ms, and of B no sample says how far it is.
+    assert_eq!(routed(&stage, STRICT.into()), Route::Primary(PrimaryReason::Behind));
+    assert_eq!(routed(&stage, STRICT.or_error()), Route::Refused(PrimaryReason::Behind));
+    assert_eq!(routed(&stage, STRICT.wait(Duration::from_millis(120))), wait(started + 120));
+    stage.replica(A, 1_205, 1, 101);
+    assert_eq!(routed(&stage, STRICT.into()), wait(started + 100), "one is near enough");
+}
+
 #[test]
 fn no_replica_and_none_up_are_told_apart() {
     let fresh = Session::new(false);

@@ -14,11 +14,13 @@ use sea_orm::{
     entity::prelude::*,
     sea_query::{Alias, Expr, ExprTrait, OnConflict, Query},
 };
+use sea_orm_migration::IntoSchemaManagerConnection;
 use sea_router::{PrimaryReason, RoutingConnection};
 
 use crate::{Sea, options};
 
 mod entities;
+mod schema;
 
 use entities::{author, book, book_label, label};
 
@@ -45,6 +47,7 @@ impl Log {
 macro_rules! steps {
     ($log:ident; $($step:literal => $call:expr;)*) => { $( $log.note($step, &$call.await); )* };
 }
+use steps;
 
 #[derive(DerivePartialModel)]
 #[sea_orm(entity = "book::Entity")]
@@ -233,14 +236,17 @@ where
 
 async fn program<C>(db: &C) -> Vec<String>
 where
-    C: ConnectionTrait + StreamTrait + TransactionTrait,
-    C::Transaction: TransactionSession,
+    C: schema::Database,
+    C::Transaction: TransactionSession + sea_schema::Connection,
+    for<'c> &'c C: IntoSchemaManagerConnection<'c>,
 {
     let mut log = Log::default();
     entities(db, &mut log).await;
     relations(db, &mut log).await;
     pages(db, &mut log).await;
     transactions(db, &mut log).await;
+    schema::migrations(db, &mut log).await;
+    schema::sync(db, &mut log).await;
     log.0
 }
 
@@ -268,8 +274,8 @@ async fn the_same_program_gives_the_same_results() {
 
     let plain = program(&Database::connect(options(&url(primary, "plain"))).await.expect("up")).await;
     let errors = plain.iter().filter(|step| step.contains(": error: ")).count();
-    assert_eq!(errors, 6, "only the errors that are meant: {plain:#?}");
-    assert!(plain.len() > 70, "{}", plain.len());
+    assert_eq!(errors, 12, "only the errors that are meant: {plain:#?}");
+    assert!(plain.len() > 110, "{}", plain.len());
     for (name, class) in [("swapped", None), ("strict", Some(ReadClass::MustSeeMyWrite.wait(LIMIT)))] {
         let builder = RoutingConnection::builder(options(&url(primary, name))).replica(options(&url(replica, name)));
         let builder = match class {

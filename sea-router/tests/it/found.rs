@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use read_router::{Config, NodeId, PrimaryReason, ReadClass};
+use read_router::{Config, NodeId, PrimaryReason, ReadClass, Token, Unfit};
 use read_router_scenarios::{LIMIT, Stage, fault, until};
 use read_router_testkit::Relay;
 use sea_orm::{ConnectionTrait, Database, DbBackend, DbErr, Statement, StreamTrait, TransactionTrait};
-use sea_router::{Misrouted, RoutingConnection};
-use sqlx::postgres::PgPoolOptions;
+use sea_router::{Error, Misrouted, PoolTracker, Replica, RoutingConnection, refusal};
+use sqlx::{Executor, postgres::PgPoolOptions};
 
 use crate::{Sea, options};
 
@@ -128,8 +128,121 @@ async fn a_misrouted_statement_that_is_to_fail_fails_each_time() {
     let failing = builder.replica(options(&stage.cluster.replica(0).url())).connect().await.expect("up");
     for view in [failing.eventual(), stage.db.0.read(ReadClass::Eventual.or_error())] {
         for round in 0..3 {
-            assert!(number(&view, "SELECT v FROM takes").await.is_err(), "{round}");
+            let error = number(&view, "SELECT v FROM takes").await.expect_err("it writes");
+            assert_eq!(refusal(&error), Some(PrimaryReason::Misrouted), "{round}: {error}");
+            // Where it was sent, what the server said, what to do.
+            let error = error.to_string();
+            for part in ["sent to replica0", "read-only transaction", "on_primary()"] {
+                assert!(error.contains(part), "{round}: {error}");
+            }
         }
+    }
+}
+
+/// What the user's callbacks run on a connection, such as `RESET ALL`, made it writable again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_by_a_callback_lifts_no_read_only_mode() {
+    let stage = stage(0).await;
+    let primary = stage.cluster.primary().url();
+    let builder = || RoutingConnection::builder(options(&primary));
+    let taken = async || stage.cluster.primary().sql("SELECT is_called FROM s").expect("asked")[0][0].clone();
+    let when_taken = builder()
+        .before_acquire(|connection, _| Box::pin(async move { connection.execute("RESET ALL").await.map(|_| true) }));
+    let when_given_back = builder().map_pool_options(|pool| {
+        pool.after_release(|connection, _| Box::pin(async move { connection.execute("RESET ALL").await.map(|_| true) }))
+    });
+    for builder in [when_taken, when_given_back] {
+        // The replica is the primary under another name, where a write would not fail by itself.
+        let db = builder.replica(options(&primary)).on_misrouted(Misrouted::Fail).connect().await.expect("up");
+        until("both serve", || async { db.stats().nodes.iter().all(|node| node.standing.serves()) }).await;
+        let reader = db.reader(STRICT);
+        for round in 0..3 {
+            // The first by the replica's pool, the second, no provable read, by the primary's read-only one.
+            for (what, text) in [("view", "SELECT v FROM takes"), ("function", "SELECT which() + nextval('s')")] {
+                let error = number(&reader, text).await.expect_err("it writes").to_string();
+                assert!(error.contains("read-only"), "{what}, {round}: {error}");
+            }
+            assert_eq!(taken().await.as_deref(), Some("f"), "{round}: a number was taken");
+        }
+        db.execute_unprepared("INSERT INTO t VALUES (9, 9); DELETE FROM t WHERE id = 9").await.expect("writable");
+    }
+}
+
+/// A query through a reader that is no provable read was served by any primary, whatever its session had seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strict_query_through_a_reader_is_gated_on_the_primary() {
+    let stage = stage(1).await;
+    let writer = stage.db.0.new_session();
+    writer.execute_unprepared("INSERT INTO t VALUES (1, 1)").await.expect("written");
+    let system = writer.token().await.positions().next().expect("written").branch.system.0;
+    // Of a primary that was promoted after this one.
+    let newer: Token = format!("rr1:{system}:9@0/1").parse().expect("well formed");
+    let strict = STRICT.wait(Duration::from_millis(20)).or_error();
+    let reader = stage.db.0.resume(newer.clone()).reader(strict);
+    let error = number(&reader, "SELECT which()").await.expect_err("this primary is older").to_string();
+    assert!(error.contains("timeline"), "{error}");
+    let streamed = match reader.stream_raw(sql("SELECT which()")).await {
+        Ok(rows) => rows.try_collect::<Vec<_>>().await.map(drop),
+        Err(error) => Err(error),
+    };
+    streamed.expect_err("this primary is older");
+    let weak = stage.db.0.resume(newer).reader(ReadClass::Eventual);
+    assert_eq!(number(&weak, "SELECT which()").await.expect("any state will do"), 1);
+}
+
+/// A replica that was known to lag far cost each strict read its whole budget.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_replica_is_not_waited_for_again_and_again() {
+    let stage = stage(1).await;
+    let builder = RoutingConnection::builder(options(&stage.cluster.primary().url()));
+    let builder = builder.replica(options(&stage.cluster.replica(0).url())).strict_wait(Duration::from_millis(50));
+    let session = builder.connect().await.expect("up").new_session();
+    fault(&stage.cluster, |c| c.replica(0).pause_replay()).await;
+    session.execute_unprepared("INSERT INTO t VALUES (1, 1)").await.expect("written");
+    session.token().await;
+    until("it lags far", || async { session.explain(STRICT).nodes[0].unfit == Some(Unfit::FarBehind) }).await;
+    assert_eq!(number(&session.must_see_my_write(), COUNT).await.expect("read"), 2);
+    let served = session.last_served().expect("served");
+    assert_eq!((served.reason, served.waited), (Some(PrimaryReason::Behind), Duration::ZERO));
+    fault(&stage.cluster, |c| c.replica(0).resume_replay()).await;
+    until("it serves again", || async {
+        assert_eq!(number(&session.must_see_my_write(), COUNT).await.expect("read"), 2);
+        session.last_served().is_some_and(|served| served.reason.is_none())
+    })
+    .await;
+}
+
+/// Errors that left it to the reader to find out what was wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_say_what_was_wrong() {
+    let stage = stage(1).await;
+    let (primary, replica) = (stage.cluster.primary().url(), stage.cluster.replica(0).url());
+    let builder = || RoutingConnection::builder(options(&primary));
+    let grouped = |replica: Replica| builder().replica(replica).connect();
+    let typo = ReadClass::Eventual.in_group("reprots").or_error();
+    let db = grouped(Replica::new(options(&replica)).group("reports")).await.expect("up");
+    let error = number(&db.read(typo), COUNT).await.expect_err("no such group");
+    assert_eq!(refusal(&error), Some(PrimaryReason::NoReplica));
+    let error = error.to_string();
+    assert!(error.contains(r#"no replica is in a group "reprots" (there are "reports")"#), "{error}");
+    let db = grouped(Replica::new(options(&replica))).await.expect("up");
+    let error = number(&db.read(typo), COUNT).await.expect_err("no such group").to_string();
+    assert!(error.contains(r#""reprots" (no replica is in any)"#), "{error}");
+
+    let nobody = options(&replica.replacen("postgres@", "nobody@", 1));
+    let Err(Error::Connect { node, source }) = builder().replica(nobody).connect().await else {
+        panic!("a user that does not exist was let in")
+    };
+    assert_eq!(node, NodeId::replica(0));
+    let DbErr::Conn(sea_orm::RuntimeErr::SqlxError(driver)) = source else { panic!("{source:?}") };
+    assert!(driver.as_database_error().and_then(|error| error.code()).is_some_and(|code| code.starts_with("28")));
+
+    for (tracker, as_replica) in [(PoolTracker::for_primary(), true), (PoolTracker::for_replica(), false)] {
+        let pool = tracker.track(PgPoolOptions::new()).connect_lazy(&primary).expect("a URL");
+        let source = tracker.source(pool);
+        let builder = if as_replica { builder().replica(source) } else { RoutingConnection::builder(source) };
+        let error = builder.connect().await.expect_err("the tracker is for the other role");
+        assert!(matches!(error, Error::WrongTracker { .. }), "{error}");
     }
 }
 
