@@ -1,0 +1,1 @@
+//! The async connection, over diesel-async.

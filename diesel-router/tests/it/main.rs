@@ -1,0 +1,1 @@
+//! Both adapters on real servers: one binary.
