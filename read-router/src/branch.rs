@@ -66,6 +66,12 @@ impl NodeId {
         Self(index.saturating_add(1))
     }
 
+    /// The node at this place in lists of nodes.
+    #[must_use]
+    pub fn from_index(index: usize) -> Self {
+        Self(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+
     /// The place in lists of nodes, the primary's being zero.
     #[must_use]
     pub const fn index(self) -> usize {

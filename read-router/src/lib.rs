@@ -1,9 +1,9 @@
 //! Decides which PostgreSQL server may serve a read.
 //!
 //! A read goes to a replica only if that replica is known to have what the reader needs. That idea lives in one
-//! function, [`select`]: plain values in, plain value out. Everything else feeds it or obeys it. The crate does no
-//! I/O, runs no task, reads no clock and draws no random number; adapters such as `sea-router` do, and hand in
-//! what they got.
+//! function, [`select`]: plain values in, plain value out. Everything else feeds it or obeys it. The crate does no I/O and
+//! runs no task: adapters such as `sea-router` do. Only [`live`], which is what they run on, reads a clock, takes locks and
+//! draws random numbers; all else is handed what it needs.
 //!
 //! ```
 //! use read_router::{Config, InFlight, Need, PrimaryReason, ReadClass, Route, Session, Time, Monitor, select};
@@ -34,6 +34,8 @@
 //! | positions in history | [`Lsn`], [`Branch`], [`Position`], [`Epoch`], [`Instance`] |
 //! | what is a read | [`StatementKind`], [`StatementKinds`], [`StatementTally`] |
 //! | what a failed read says | [`ReplicaError`] |
+//! | what the application has said | [`View`], [`Unannotated`], [`Misrouted`], [`Sessions`], [`SetupError`] |
+//! | what adapters run on | [`live`] |
 //! | what happened | [`Stats`], [`Counters`], [`events`] |
 
 mod branch;
@@ -43,6 +45,7 @@ mod config;
 pub mod events;
 mod floor;
 mod in_flight;
+pub mod live;
 mod lsn;
 mod monitor;
 #[cfg(read_router_mutants)]
@@ -50,6 +53,7 @@ pub mod mutants;
 #[cfg(not(read_router_mutants))]
 mod mutants;
 mod observation;
+mod policy;
 mod positions;
 pub mod probe;
 #[cfg(test)]
@@ -59,6 +63,7 @@ mod route;
 mod samples;
 mod select;
 mod session;
+mod setup;
 mod sqlstate;
 mod statement;
 mod stats;
@@ -75,12 +80,14 @@ pub use in_flight::InFlight;
 pub use lsn::{Lsn, ParseLsnError, WalLayout};
 pub use monitor::Monitor;
 pub use observation::{Failure, Observation, Role};
+pub use policy::{Destination, Misrouted, Sessions, Unannotated, View};
 pub use probe::{Answer, Backend, Greeting, Opened, UnexpectedAnswer};
 pub use replica::ReplicaConfig;
 pub use route::{Ask, PrimaryReason, Proof, Route, Served};
 pub use samples::Sample;
 pub use select::{Need, select};
 pub use session::{BranchLost, Session, WriteId, connection_trusts};
+pub use setup::{SetupError, check_addresses, check_first_answers};
 pub use sqlstate::ReplicaError;
 pub use statement::{NotRead, StatementCount, StatementKind, StatementKinds, StatementTally};
 pub use stats::{ClassName, Counters, NodeStats, PrimaryCount, Stats};

@@ -201,7 +201,7 @@ impl Monitor {
         let widest = self.config.probe_interval / 4;
         let spacing = (now.since(since) / 4).min(widest).max(self.config.probe_spacing);
         for index in 0..self.probes.len() {
-            let node = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
+            let node = NodeId::from_index(index);
             let asked = match ask {
                 Ask::All => true,
                 Ask::Primary => self.may_sample(node),

@@ -44,6 +44,21 @@ ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_
 /// Makes a connection of a replica's pool read-only; a statement, since a pooler may refuse it as a start-up option.
 pub const READ_ONLY: &str = "SET default_transaction_read_only = on";
 
+/// Asks whether a server process is still there, the one behind a lost connection: one row with the number of them, 0 or 1.
+/// `end_it` has the server end it first, which the role that owns it may do.
+///
+/// A role that may not see when a process was started knows it by its pid alone, and does not end it.
+#[must_use]
+pub fn is_alive(backend: Backend, end_it: bool) -> String {
+    let Backend { pid, started_us } = backend;
+    let started = started_us.map_or_else(|| "NULL".to_owned(), |at| at.to_string());
+    format!(
+        "SELECT count(*), count(*) FILTER (WHERE {end_it} AND is_it AND pg_catalog.pg_terminate_backend(pid)) \
+         FROM (SELECT pid, (EXTRACT(epoch FROM backend_start) * 1000000)::bigint = {started}::bigint AS is_it \
+         FROM pg_catalog.pg_stat_activity WHERE pid = {pid}) AS process WHERE COALESCE(is_it, true)"
+    )
+}
+
 /// An answer to [`PROBE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
@@ -90,6 +105,14 @@ pub struct Opened {
     pub at: Time,
     /// Whose it is.
     pub greeting: Greeting,
+}
+
+impl Opened {
+    /// Whether its server was in recovery then: it proves nothing for what a primary must show.
+    #[must_use]
+    pub fn is_in_recovery(self) -> bool {
+        self.greeting.branch.is_none()
+    }
 }
 
 /// The server's answer is not one that [`PROBE`] or [`GREETING`] can have.

@@ -45,7 +45,7 @@ pub fn select(topology: &Topology, need: &Need<'_>, now: Time, draw: u64) -> Rou
     let mut shortfall = Shortfall::default();
     let mut last = None;
     for (index, node) in topology.nodes().iter().enumerate().skip(1) {
-        let id = NodeId(u16::try_from(index).unwrap_or(u16::MAX));
+        let id = NodeId::from_index(index);
         let config = node.config();
         match judge(topology, node, id, need, now) {
             Ok(()) if need.session.preferred().is_some_and(|p| is_same_life(node, id, p)) => {

@@ -112,6 +112,12 @@ impl Session {
         self
     }
 
+    /// Whether it was made by [`with_monotonic_fallback`](Self::with_monotonic_fallback).
+    #[must_use]
+    pub fn has_monotonic_fallback(&self) -> bool {
+        self.shown.is_some()
+    }
+
     /// The same session, whose `Eventual` and `SecondsStale` reads go to the primary for this long after each of its writes.
     ///
     /// A guess where [`MustSeeMyWrite`](crate::ReadClass::MustSeeMyWrite) has proof: a replica that lags by more than this

@@ -1,17 +1,17 @@
 //! The clock that all instants come from.
 
-use read_router::Time;
+use crate::Time;
 
 /// A moment on a clock that never goes back and runs on while the machine sleeps: a laptop that was
 /// suspended must not take yesterday's proof for a fresh one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     of(rustix::time::ClockId::Boottime)
 }
 
 /// Elsewhere on Unix the monotonic clock is the best there is; Apple's runs on during sleep, BSDs' do not.
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     of(rustix::time::ClockId::Monotonic)
 }
 
@@ -25,7 +25,7 @@ fn of(clock: rustix::time::ClockId) -> Time {
 
 /// The performance counter of Windows runs on during sleep.
 #[cfg(not(unix))]
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     use std::{sync::LazyLock, time::Instant};
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     Time::from_nanos(u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX))

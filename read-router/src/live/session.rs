@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use read_router::{BranchLost, NodeId, Opened, Proof, Served, Session, WriteId, events};
-
-use crate::{clock, watch::Watch};
+use super::{Watch, now};
+use crate::{BranchLost, NodeId, Opened, Proof, Served, Session, WriteId};
 
 /// One session; clones are the same session.
-#[derive(Clone)]
-pub(crate) struct SharedSession {
+#[derive(Clone, Debug)]
+pub struct SharedSession {
     state: Arc<Mutex<State>>,
 }
 
@@ -22,46 +21,53 @@ struct State {
 }
 
 impl SharedSession {
-    pub(crate) fn new(session: Session) -> Self {
+    /// Shares a session.
+    #[must_use]
+    pub fn new(session: Session) -> Self {
         Self { state: Arc::new(Mutex::new(State { session, last: None, handed_out: 0, settled: 0 })) }
     }
 
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Session) -> T) -> T {
+    /// Asks or tells the session something. Nothing may be awaited meanwhile.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Session) -> T) -> T {
         f(&mut self.lock().session)
     }
 
-    pub(crate) fn last(&self) -> Option<Served> {
+    /// Where its last statement was served.
+    #[must_use]
+    pub fn last(&self) -> Option<Served> {
         self.lock().last
     }
 
-    pub(crate) fn served(&self, served: Served) {
+    /// Its last statement was served there.
+    pub fn served(&self, served: Served) {
         self.lock().last = Some(served);
     }
 
     /// The statement was served nowhere.
-    pub(crate) fn not_served(&self) {
+    pub fn not_served(&self) {
         self.lock().last = None;
     }
 
     /// A connection was given out that will not say that it is done: until [`settled`](Self::settled) strict reads go to
     /// the primary.
-    pub(crate) fn hand_out(&self) {
+    pub fn hand_out(&self) {
         let mut state = self.lock();
         state.handed_out += 1;
         state.session.given_out();
     }
 
     /// How many have been given out up to here.
-    pub(crate) fn handed_out(&self) -> u64 {
+    #[must_use]
+    pub fn handed_out(&self) -> u64 {
         self.lock().handed_out
     }
 
     /// The first `count` that were given out are done, and there was a contact with the primary after them.
-    pub(crate) fn settled(&self, count: u64) {
+    pub fn settled(&self, count: u64) {
         let mut state = self.lock();
         if state.settled < count {
             // They may have written up to now.
-            state.session.wrote_at(clock::now());
+            state.session.wrote_at(now());
         }
         while state.settled < count {
             state.settled += 1;
@@ -70,8 +76,8 @@ impl SharedSession {
     }
 
     /// A statement that was sent to the primary ended now.
-    pub(crate) fn contact(&self, watch: &Watch, opened: Option<Opened>) {
-        let at = clock::now();
+    pub fn contact(&self, watch: &Watch, opened: Option<Opened>) {
+        let at = now();
         let topology = watch.topology();
         let lost = self.with(|session| match opened.map(|opened| opened.greeting.branch) {
             Some(Some(branch)) => session.contact(branch, at, &topology),
@@ -84,13 +90,13 @@ impl SharedSession {
                 None
             }
         });
-        report(watch, lost);
+        watch.report(lost);
     }
 
     /// The server is done with a write. One that was acknowledged on a connection whose branch is not known leaves
     /// nothing known of the session.
-    pub(crate) fn acknowledged(&self, watch: &Watch, write: WriteId, opened: Option<Opened>) {
-        let at = clock::now();
+    pub fn acknowledged(&self, watch: &Watch, write: WriteId, opened: Option<Opened>) {
+        let at = now();
         let topology = watch.topology();
         let lost = self.with(|session| match opened.and_then(|opened| opened.greeting.branch) {
             Some(branch) => session.acknowledged(write, branch, at, &topology),
@@ -101,12 +107,12 @@ impl SharedSession {
                 None
             }
         });
-        report(watch, lost);
+        watch.report(lost);
     }
 
     /// A read on a replica ended now, and what node served it.
-    pub(crate) fn read_done(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
-        let at = clock::now();
+    pub fn read_done(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
+        let at = now();
         let topology = watch.topology();
         let lost = {
             let mut state = self.lock();
@@ -119,13 +125,13 @@ impl SharedSession {
                 }
             }
         };
-        report(watch, lost);
+        watch.report(lost);
     }
 
     /// Connections of a replica are out, on which the session reads from now on.
-    pub(crate) fn checked_out(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
+    pub fn checked_out(&self, watch: &Watch, node: NodeId, proof: &Proof, served: Served) {
         self.served(served);
-        let (at, topology) = (clock::now(), watch.topology());
+        let (at, topology) = (now(), watch.topology());
         self.with(|session| match proof.is_primary {
             true => session.given_out(),
             false => session.checked_out(node, proof.epoch, proof.branch, at, &topology),
@@ -133,8 +139,8 @@ impl SharedSession {
     }
 
     /// They are back.
-    pub(crate) fn checked_in(&self, watch: &Watch, node: NodeId, proof: &Proof) {
-        let (at, topology) = (clock::now(), watch.topology());
+    pub fn checked_in(&self, watch: &Watch, node: NodeId, proof: &Proof) {
+        let (at, topology) = (now(), watch.topology());
         let lost = self.with(|session| match proof.branch.filter(|_| proof.is_primary) {
             Some(branch) => {
                 session.taken_back();
@@ -145,22 +151,11 @@ impl SharedSession {
                 None
             }
         });
-        report(watch, lost);
+        watch.report(lost);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that is done under the lock panics half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells of what a session may have lost.
-pub(crate) fn report(watch: &Watch, lost: Option<BranchLost>) {
-    if let Some(lost) = lost {
-        // A token from elsewhere is no loss of ours.
-        if !matches!(lost, BranchLost::OtherCluster { .. }) {
-            watch.counters.branch_lost();
-        }
-        events::branch_lost(&lost);
     }
 }
