@@ -2,3 +2,17 @@
 
 #[cfg(feature = "async")]
 mod asynchronous;
+mod class;
+mod error;
+mod instrument;
+mod kinds;
+#[cfg(feature = "sync")]
+mod sync;
+
+pub use class::{Classed, QueryClass};
+pub use error::{Error, Refusal, refusal};
+pub use read_router::{
+    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId, NodeStats,
+    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, SetupError, Standing, StatementCount,
+    Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
+};
