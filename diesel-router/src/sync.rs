@@ -1,0 +1,28 @@
+//! The sync connection, over pools of r2d2.
+
+mod builder;
+mod checkout;
+mod connection;
+mod context;
+mod control;
+mod doubt;
+mod establish;
+mod handle;
+mod monitor;
+mod node;
+mod question;
+mod router;
+mod rows;
+mod schema;
+mod source;
+mod traits;
+mod transaction;
+mod url;
+mod view;
+
+pub use builder::Builder;
+pub use checkout::{Checkout, Detached, WriteCheckout};
+pub use connection::RoutingConnection;
+pub use router::{PoolStatus, Router};
+pub use source::{Replica, Source};
+pub use view::ReadConnection;
