@@ -23,7 +23,7 @@ use super::{
     rows::{AsyncRows, Begun, Held, Source},
     schema::{Types, may_change_schema},
     text,
-    transaction::opens_transaction,
+    transaction::{Pinned, has_opened, may_open},
     watch::{changed, while_serving},
 };
 use crate::{
@@ -64,6 +64,8 @@ pub(crate) enum Wanted {
 pub(crate) enum Output {
     Rows(AsyncRows),
     Count(usize),
+    /// Nothing but a transaction, which the text has left open.
+    Opened(Box<Pinned>),
 }
 
 impl Prepared {
@@ -77,7 +79,7 @@ impl Output {
     pub(crate) fn rows(self) -> QueryResult<AsyncRows> {
         match self {
             Self::Rows(rows) => Ok(rows),
-            Self::Count(_) => Err(Error::NotFound),
+            Self::Count(_) | Self::Opened(_) => Err(Error::NotFound),
         }
     }
 
@@ -85,6 +87,7 @@ impl Output {
         match self {
             Self::Rows(rows) => rows.count().await,
             Self::Count(count) => Ok(count),
+            Self::Opened(_) => Ok(0),
         }
     }
 }
@@ -194,7 +197,7 @@ impl Handle {
         self.listen(&mut connection, NodeId::PRIMARY, prepared.text.take());
         let write = self.session.with(read_router::Session::write_sent);
         let (session, watch, inner) = (self.session.clone(), inner.watch.clone(), inner.downgrade());
-        let schema = self.inner.schema.clone();
+        let (handle, schema) = (self.clone(), self.inner.schema.clone());
         let work = async move {
             let opened = connection.opened;
             let out = run(&mut connection, &prepared.query, wanted).await;
@@ -212,7 +215,8 @@ impl Handle {
                         if prepared.query.has_types() {
                             schema.changed();
                         }
-                        if opens_transaction(&prepared.query.sql) {
+                        if may_open(&prepared.query.sql) {
+                            // It would go back to the pool with the transaction open.
                             connection.discard();
                         }
                     }
@@ -226,9 +230,8 @@ impl Handle {
                 }
                 Ran::Count(count) => {
                     session.acknowledged(&watch, write, opened);
-                    if opens_transaction(&prepared.query.sql) {
-                        // It would go back to the pool with the transaction open.
-                        connection.discard();
+                    if may_open(&prepared.query.sql) && has_opened(&mut connection).await? {
+                        return Ok(Output::Opened(Box::new(Pinned::left_open(connection, handle)?)));
                     }
                     Ok(Output::Count(count))
                 }

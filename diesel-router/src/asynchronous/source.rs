@@ -59,7 +59,9 @@ impl AsyncSource {
             async move { establish(&config).await.map_err(|(_, error)| error) }.boxed()
         });
         let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
-        let pool = pooled_connection::deadpool::Pool::builder(manager).max_size(connections).build();
+        let pool = pooled_connection::deadpool::Pool::builder(manager).max_size(connections);
+        // The warmest one first: a program that does one thing at a time has one connection, as without a pool.
+        let pool = pool.queue_mode(deadpool::managed::QueueMode::Lifo).build();
         match pool {
             Ok(pool) => Ok((Server::Config(config), Pool::Deadpool(pool))),
             Err(error) => Err(ConnectionError::BadConnection(error.to_string())),

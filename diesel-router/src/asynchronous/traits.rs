@@ -31,9 +31,16 @@ impl AsyncReadConnection {
     }
 
     async fn run(&mut self, prepared: Prepared, wanted: Wanted) -> QueryResult<Output> {
-        match &mut self.pinned {
-            Some(pinned) => pinned.run(prepared, wanted).await,
-            None => self.handle.run(prepared, wanted).await,
+        let out = match &mut self.pinned {
+            Some(pinned) => pinned.run(prepared, wanted).await?,
+            None => self.handle.run(prepared, wanted).await?,
+        };
+        match out {
+            Output::Opened(pinned) => {
+                self.pinned = Some(*pinned);
+                Ok(Output::Count(0))
+            }
+            out => Ok(out),
         }
     }
 

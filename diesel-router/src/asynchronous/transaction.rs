@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
-use diesel::{QueryResult, connection::TransactionManagerStatus, result::Error};
+use diesel::{
+    QueryResult,
+    connection::{TransactionDepthChange, TransactionManagerStatus},
+    result::Error,
+};
 use diesel_async::{AnsiTransactionManager, AsyncConnection, SimpleAsyncConnection, TransactionManager};
 use read_router::{
     NodeId, Opened, PrimaryReason, Proof, ReadOptions, View,
@@ -89,6 +93,14 @@ impl Pinned {
             in_control: false,
             is_lost: false,
         }
+    }
+
+    /// Of a transaction that a text has left open on the primary.
+    pub(crate) fn left_open(connection: Checked, handle: Handle) -> QueryResult<Self> {
+        let place = Seen::Primary(connection.opened);
+        let mut pinned = Self::new(connection, handle, place, None);
+        pinned.status().transaction_state()?.change_transaction_depth(TransactionDepthChange::IncreaseDepth)?;
+        Ok(pinned)
     }
 
     fn connection(&mut self) -> &mut Checked {
@@ -512,13 +524,21 @@ impl Control {
     }
 }
 
-/// Whether the text may leave a transaction open behind it.
-pub(crate) fn opens_transaction(sql: &str) -> bool {
-    sql.split(';').any(|part| {
-        let word = part.trim_start();
-        let word = word.find(|c: char| !c.is_ascii_alphabetic()).map_or(word, |end| &word[..end]);
-        ["BEGIN", "START"].iter().any(|opens| opens.eq_ignore_ascii_case(word))
-    })
+/// Whether the text may leave a transaction open behind it: only a word that begins one can do that.
+pub(crate) fn may_open(sql: &str) -> bool {
+    let mut words = sql.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| ["BEGIN", "START"].iter().any(|begins| begins.eq_ignore_ascii_case(word)))
+}
+
+/// Whether the text has left a transaction open. One that has failed is ended.
+pub(crate) async fn has_opened(connection: &mut Checked) -> QueryResult<bool> {
+    // Nothing else tells by itself: a savepoint can be set inside of a transaction only.
+    if connection.batch_execute("SAVEPOINT diesel_router").await.is_ok() {
+        connection.batch_execute("RELEASE SAVEPOINT diesel_router").await?;
+        return Ok(true);
+    }
+    connection.batch_execute("ROLLBACK").await?;
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -541,7 +561,7 @@ mod tests {
         ] {
             assert_eq!(Control::of(sql), control, "{sql}");
         }
-        assert!(opens_transaction("SELECT 1; BEGIN"));
-        assert!(!opens_transaction("INSERT INTO beginnings DEFAULT VALUES"));
+        assert!(may_open("SELECT 1; BEGIN"));
+        assert!(!may_open("INSERT INTO beginnings DEFAULT VALUES"));
     }
 }

@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
-use diesel::{QueryableByName, result::Error, sql_types::BigInt};
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use diesel::{
+    QueryableByName,
+    pg::Pg,
+    result::Error,
+    row::{Field, Row},
+    sql_types::BigInt,
+};
+use diesel_async::{AsyncConnectionCore, RunQueryDsl, SimpleAsyncConnection};
 use diesel_router::{AsyncRouter, AsyncRoutingConnection};
+use futures_util::TryStreamExt;
 use read_router::{Config, ReadOptions, Served, Stats, Token};
 use read_router_scenarios::{self as scenarios, Gate, Subject};
 
@@ -49,12 +56,13 @@ impl Subject for Async {
 
     async fn number(&self, options: Option<ReadOptions>, sql: &str) -> Result<Option<i64>, Self::Error> {
         let mut connection = self.0.same_session();
-        let sql = format!("SELECT ({sql})::bigint AS number");
-        let row: Result<Number, Error> = match options {
-            Some(options) => diesel::sql_query(sql).get_result(connection.read(options)).await,
-            None => diesel::sql_query(sql).get_result(&mut connection).await,
+        let query = diesel::sql_query(sql);
+        let rows = match options {
+            Some(options) => AsyncConnectionCore::load(connection.read(options), query).await,
+            None => AsyncConnectionCore::load(&mut connection, query).await,
         };
-        Ok(row.map_err(failed)?.number)
+        let rows: Vec<_> = rows.map_err(failed)?.try_collect().await.map_err(failed)?;
+        Ok(rows.iter().next().and_then(integer))
     }
 
     fn last_served(&self) -> Option<Served> {
@@ -69,6 +77,17 @@ impl Subject for Async {
 fn failed(error: Error) -> diesel_router::Error {
     let source = diesel::ConnectionError::CouldntSetupConfiguration(error);
     diesel_router::Error::Connect { node: diesel_router::NodeId::PRIMARY, source }
+}
+
+/// The first column, which is an integer of any size.
+fn integer(row: &impl for<'a> Row<'a, Pg>) -> Option<i64> {
+    let field = row.get(0)?;
+    let value = field.value()?;
+    match *value.as_bytes() {
+        [a, b, c, d] => Some(i32::from_be_bytes([a, b, c, d]).into()),
+        [a, b, c, d, e, f, g, h] => Some(i64::from_be_bytes([a, b, c, d, e, f, g, h])),
+        _ => None,
+    }
 }
 
 #[derive(QueryableByName)]

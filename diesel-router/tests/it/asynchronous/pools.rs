@@ -23,7 +23,9 @@ async fn works(router: &AsyncRouter) {
         assert_eq!(number(view, "SELECT max(v) FROM t").await.unwrap(), v);
         assert_eq!(conn.last_served().unwrap().node, NodeId(1));
     }
-    assert!(router.stats().own_samples - before <= 1, "{:?}", router.stats());
+    // One that was opened in between is asked for its first read.
+    let opened = u64::from(router.status().await[1].connections);
+    assert!(router.stats().own_samples - before <= opened, "{:?}", router.stats());
     let settings = "SELECT count(*) FROM (SELECT current_setting('default_transaction_read_only') AS s) AS x WHERE s = 'on'";
     let mut checkout = conn.checkout(ReadClass::MustSeeMyWrite.wait(LIMIT)).await.unwrap();
     assert_eq!((checkout.node(), number(&mut checkout, settings).await.unwrap()), (NodeId(1), 1));

@@ -56,7 +56,15 @@ async fn transactions_by_their_text_are_transactions() {
     conn.batch_execute("UPDATE t SET v = 2").await.unwrap();
     conn.batch_execute("COMMIT").await.unwrap();
     conn.batch_execute("UPDATE t SET v = 3; BEGIN; UPDATE t SET v = 4").await.unwrap();
-    assert_eq!(number(&mut conn, "SELECT max(v) FROM t").await.unwrap(), 3, "a transaction left open is no more");
+    conn.batch_execute("INSERT INTO t VALUES (1, 5); -- and on\n COMMIT").await.unwrap();
+    assert_eq!(number(&mut conn, "SELECT max(v) FROM t").await.unwrap(), 5, "a text may leave a transaction open");
+    drop(conn);
+    let mut conn = db.0.new_session();
+    assert_eq!(number(&mut conn, "SELECT max(v) FROM t").await.unwrap(), 5);
+    conn.batch_execute("BEGIN; UPDATE t SET v = 6").await.unwrap();
+    drop(conn);
+    let mut conn = db.0.new_session();
+    assert_eq!(number(&mut conn, "SELECT max(v) FROM t").await.unwrap(), 5, "dropped, it is rolled back");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
