@@ -3,6 +3,7 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod class;
+mod control;
 mod error;
 mod instrument;
 mod kinds;

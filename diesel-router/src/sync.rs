@@ -4,7 +4,6 @@ mod builder;
 mod checkout;
 mod connection;
 mod context;
-mod control;
 mod doubt;
 mod establish;
 mod handle;
@@ -19,6 +18,8 @@ mod traits;
 mod transaction;
 mod url;
 mod view;
+
+use crate::control;
 
 pub use builder::Builder;
 pub use checkout::{Checkout, Detached, WriteCheckout};

@@ -4,10 +4,10 @@ use diesel::connection::{
     CacheSize, DynInstrumentation, Instrumentation, InstrumentationEvent, StrQueryHelper, get_default_instrumentation,
 };
 use diesel_async::AsyncConnection;
-use read_router::Opened;
+use read_router::{Opened, StatementKind};
 
-use super::{pool::Lease, schema::may_change_schema};
-use crate::instrument::Forwarder;
+use super::pool::Lease;
+use crate::{control::changes_schema, instrument::Forwarder};
 
 /// What is known of a connection: whose it is and since when, and of which version of the schema its prepared statements
 /// are.
@@ -90,7 +90,8 @@ impl Card {
 impl Instrumentation for Card {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
         if let (Some(changed), InstrumentationEvent::StartQuery { query, .. }) = (&mut self.changed_schema, &event) {
-            *changed |= may_change_schema(&query.to_string());
+            let sql = query.to_string();
+            *changed |= changes_schema(StatementKind::of(&sql), &sql);
         }
         let text = match &event {
             InstrumentationEvent::StartQuery { .. } => self.query.take(),

@@ -20,7 +20,7 @@ use super::{
     connection::AsyncRoutingConnection,
     doubt,
     finish::finish,
-    node::Checked,
+    node::{Checked, Kept},
     router::AsyncRouter,
     routing::{Attempt, Handle, Missed, Outcome},
     transaction::clean_later,
@@ -91,7 +91,7 @@ impl AsyncRouter {
 
     fn handle(&self) -> Handle {
         let (inner, session) = (self.inner.clone(), self.session.clone());
-        Handle { inner, session, view: View::Unannotated, listener: None, caches: true }
+        Handle { inner, session, view: View::Unannotated, listener: None, caches: true, kept: Kept::default() }
     }
 }
 

@@ -1,14 +1,21 @@
 //! The connection that an application holds in place of diesel-async's.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use diesel::connection::{Instrumentation, InstrumentationEvent, TransactionManagerStatus};
+use diesel::{
+    QueryResult,
+    connection::{Instrumentation, InstrumentationEvent, TransactionManagerStatus},
+    pg::PgNotification,
+};
+use futures_util::{Stream, stream};
 use read_router::{
     Ask, Explanation, NodeId, ReadClass, ReadOptions, Served, Stats, Token, Topology, View,
     live::{Export, SharedSession, now},
 };
+use tokio_postgres::CancelToken;
 
 use super::{
+    node::Kept,
     router::AsyncRouter,
     routing::Handle,
     transaction::Pinned,
@@ -45,7 +52,9 @@ use crate::instrument::{Forwarder, Listener};
 /// # Ok(()) }
 /// ```
 ///
-/// It holds no connection of a pool but while a statement runs, and while a transaction is open: make one for each request
+/// It holds no connection of a pool but while a statement runs, while a transaction is open, and once a statement has left
+/// something with it (`SET`, `LISTEN`, a temporary table, an advisory lock), which later statements on the primary find
+/// there; such a connection is closed in the end. Make one for each request
 /// or job ([`AsyncRouter::session`]), which is a few allocations. What a session is, stands at
 /// [`ReadClass::MustSeeMyWrite`].
 ///
@@ -77,7 +86,7 @@ impl AsyncRoutingConnection {
         let listener = Listener::by_default();
         let told = told(listener.as_ref());
         let inner = router.inner.clone();
-        let handle = Handle { inner, session, view: View::Unannotated, listener, caches: true };
+        let handle = Handle { inner, session, view: View::Unannotated, listener, caches: true, kept: Kept::default() };
         Self { view: AsyncReadConnection { handle, router, pinned: None, idle: TransactionManagerStatus::default(), told } }
     }
 
@@ -207,6 +216,30 @@ impl AsyncRoutingConnection {
         callback: impl FnMut(Option<NodeId>, InstrumentationEvent<'_>) + Send + 'static,
     ) {
         self.view.listen(Listener::with_node(callback));
+    }
+
+    /// The notifications of the channels that this connection listens to: it keeps the connection on which it has said
+    /// `LISTEN`. Without one there are none.
+    pub fn notifications_stream(&mut self) -> impl Stream<Item = QueryResult<PgNotification>> + '_ {
+        let mut kept = self.view.handle.kept.clone().try_lock_owned().ok();
+        let pinned = self.view.pinned.as_mut();
+        let mut pinned = pinned.map(Pinned::lend);
+        stream::poll_fn(move |context| {
+            let connection = match (&mut pinned, &mut kept) {
+                (Some(pinned), _) => &mut **pinned,
+                (None, Some(kept)) => match kept.as_mut() {
+                    Some(kept) => &mut **kept,
+                    None => return Poll::Ready(None),
+                },
+                (None, None) => return Poll::Ready(None),
+            };
+            pin!(connection.notifications_stream()).poll_next(context)
+        })
+    }
+
+    /// What cancels the statement that runs on the connection of this one's open transaction; `None` if there is none.
+    pub fn cancel_token(&mut self) -> Option<CancelToken> {
+        self.view.pinned.as_mut().map(|pinned| pinned.lend().cancel_token())
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -17,6 +17,7 @@ use read_router::{
     NodeId, Opened,
     live::{Watch, now},
 };
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     card::{Card, forget_statements},
@@ -45,7 +46,14 @@ pub(crate) struct Node {
 pub(crate) struct Checked {
     lease: Option<Lease>,
     pub(crate) opened: Option<Opened>,
+    /// Where it goes in place of its pool.
+    home: Option<OwnedMutexGuard<Option<Checked>>>,
+    /// Whether a statement has left something with it, which is nobody else's.
+    is_kept: bool,
 }
+
+/// The place of a connection that a handle keeps.
+pub(crate) type Kept = Arc<Mutex<Option<Checked>>>;
 
 /// As long is a connection of our own pools waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -131,7 +139,7 @@ impl Node {
             if is_stale {
                 forget_statements(&mut lease);
             }
-            return Ok(Checked { lease: Some(lease), opened });
+            return Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false });
         }
         // Nothing is known of its past, or it has served as a primary's up to now: it counts as opened now.
         let greeted = text::greet(&lease, wants_read_only);
@@ -160,7 +168,7 @@ impl Node {
         if Card::of(&mut lease).is_none() {
             self.watch.counters.own_sample();
         }
-        Ok(Checked { lease: Some(lease), opened })
+        Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false })
     }
 }
 
@@ -170,6 +178,21 @@ impl Checked {
         if let Some(lease) = self.lease.take() {
             lease.discard();
         }
+    }
+
+    /// Goes here in place of its pool, from now on.
+    pub(crate) fn keep(&mut self, kept: &Kept) {
+        self.is_kept = true;
+        if self.home.is_none()
+            && let Ok(home) = kept.clone().try_lock_owned()
+        {
+            self.home = Some(home);
+        }
+    }
+
+    /// Goes back there.
+    pub(crate) fn come_back_to(&mut self, home: OwnedMutexGuard<Option<Checked>>) {
+        self.home = Some(home);
     }
 
     /// Tells this listener of the statements that follow; `query` is how the next one reads.
@@ -243,6 +266,13 @@ impl Drop for Checked {
     fn drop(&mut self) {
         if let Some(card) = self.card() {
             card.listen(None, None);
+        }
+        match (self.home.take(), self.lease.take()) {
+            (Some(mut home), Some(lease)) => {
+                *home = Some(Self { lease: Some(lease), opened: self.opened, home: None, is_kept: true });
+            }
+            (None, Some(lease)) if self.is_kept => lease.discard(),
+            _ => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use diesel::{
     query_builder::{QueryFragment, QueryId},
     result::Error,
 };
-use diesel_async::SimpleAsyncConnection;
+use diesel_async::{SimpleAsyncConnection, pooled_connection::PoolableConnection};
 use read_router::{
     Ask, Destination, Misrouted, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Served, StatementKind, View,
     live::{self, Admission, Busy, Call, GaveUp, Settling, SharedSession, Step},
@@ -18,15 +18,16 @@ use super::{
     collected::Collected,
     doubt,
     finish::finish,
-    node::Checked,
+    node::{Checked, Kept},
     router::Inner,
     rows::{AsyncRows, Begun, Held, Source},
-    schema::{Types, may_change_schema},
+    schema::Types,
     text,
-    transaction::{Pinned, has_opened, may_open},
+    transaction::{Pinned, has_opened},
     watch::{changed, while_serving},
 };
 use crate::{
+    control::{changes_schema, leaves_something, may_open},
     error::{Fault, Refusal, unsent},
     instrument::Listener,
     kinds::Looked,
@@ -41,6 +42,9 @@ pub(crate) struct Handle {
     pub(crate) listener: Option<Listener>,
     /// Whether statements are kept prepared.
     pub(crate) caches: bool,
+    /// A connection of the primary that statements of this handle have left something with: a setting, a channel, a
+    /// temporary table. Locked while it is in use.
+    pub(crate) kept: Kept,
 }
 
 /// A statement, ready to go to any server.
@@ -192,7 +196,7 @@ impl Handle {
     ) -> QueryResult<Output> {
         let inner = &self.inner;
         inner.watch.to_primary(&self.session, self.class(&prepared.looked), reason, Duration::ZERO);
-        let mut connection = inner.acquire_primary().await?;
+        let mut connection = self.primary().await?;
         inner.schema.resolve(&mut prepared.query, &connection).await?;
         self.listen(&mut connection, NodeId::PRIMARY, prepared.text.take());
         let write = self.session.with(read_router::Session::write_sent);
@@ -201,8 +205,11 @@ impl Handle {
         let work = async move {
             let opened = connection.opened;
             let out = run(&mut connection, &prepared.query, wanted).await;
-            if may_change_schema(&prepared.query.sql) {
+            if changes_schema(prepared.looked.kind, &prepared.query.sql) {
                 schema.changed();
+            }
+            if leaves_something(prepared.looked.kind, &prepared.query.sql) {
+                connection.keep(&handle.kept);
             }
             let begun = match out {
                 Ok(begun) => begun,
@@ -416,7 +423,7 @@ impl Handle {
         reason: PrimaryReason,
     ) -> QueryResult<(Checked, PrimaryReason)> {
         let Some(call) = call.filter(|call| call.is_strict()) else {
-            return Ok((self.inner.acquire_primary().await?, reason));
+            return Ok((self.primary().await?, reason));
         };
         let watch = &self.inner.watch;
         let mut settle = call.settle(&self.session);
@@ -439,6 +446,18 @@ impl Handle {
                 Admission::Refused(live::Refusal::Lost(lost)) => return Err(Refusal::BranchLost(lost).into()),
             }
         }
+    }
+
+    /// The connection of the primary that this handle keeps, or any other.
+    pub(crate) async fn primary(&self) -> QueryResult<Checked> {
+        let mut kept = self.kept.clone().lock_owned().await;
+        let Some(mut connection) = kept.take() else { return self.inner.acquire_primary().await };
+        if PoolableConnection::is_broken(&mut *connection) {
+            connection.discard();
+            return Err(unsent("the connection that had this handle's settings was lost, and they with it"));
+        }
+        connection.come_back_to(kept);
+        Ok(connection)
     }
 
     pub(crate) fn refuse(&self, call: &Call, reason: PrimaryReason) -> Error {

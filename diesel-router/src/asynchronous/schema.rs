@@ -111,32 +111,9 @@ pub(crate) async fn look_up(connection: &AsyncPgConnection, names: &[TypeName]) 
     Ok(oids)
 }
 
-/// Whether the statement may change the schema, a setting, or else something that prepared statements and looked up types
-/// rest on.
-pub(crate) fn may_change_schema(sql: &str) -> bool {
-    const HARMLESS: [&str; 20] = [
-        "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE", "BEGIN", "START", "COMMIT", "END",
-        "ROLLBACK", "SAVEPOINT", "RELEASE", "SHOW", "EXPLAIN", "LISTEN", "NOTIFY", "COPY",
-    ];
-    let sql = sql.trim_start();
-    let word = sql.find(|c: char| !c.is_ascii_alphabetic()).map_or(sql, |end| &sql[..end]);
-    let several = sql.trim_end().trim_end_matches(';').contains(';');
-    several || !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_changes_the_schema() {
-        for sql in ["CREATE TABLE a ()", "  drop type mood", "SET search_path = b", "INSERT INTO a DEFAULT VALUES; DROP TABLE a"] {
-            assert!(may_change_schema(sql), "{sql}");
-        }
-        for sql in ["SELECT 1", "insert into a default values;", "WITH b AS (SELECT 1) SELECT * FROM b", "COMMIT"] {
-            assert!(!may_change_schema(sql), "{sql}");
-        }
-    }
 
     #[test]
     fn what_was_looked_up_before_a_change_is_not_learnt() {

@@ -18,7 +18,11 @@ use super::{
     establish,
     routing::{Output, Prepared, Wanted},
     rows::AsyncRows,
-    transaction::{Beginning, Control, RoutedTransactions},
+    transaction::{Beginning, RoutedTransactions},
+};
+use crate::{
+    control::{self, Control},
+    kinds::Looked,
 };
 
 impl AsyncReadConnection {
@@ -45,13 +49,19 @@ impl AsyncReadConnection {
     }
 
     /// A statement that begins or ends a transaction by its text does so for this connection; `false` if it is none.
-    async fn control(&mut self, sql: &str) -> QueryResult<bool> {
+    async fn control(&mut self, looked: &Looked) -> QueryResult<bool> {
+        let sql = &*looked.sql;
+        if looked.kind.is_read() || control::is_several(sql) {
+            return Ok(false);
+        }
         match (Control::of(sql), self.depth()) {
-            (Some(Control::Begin), 0) => {
-                self.begin(Beginning { sql: sql.to_owned(), ..Beginning::plain() }).await?;
+            (Control::Begin, 0) => {
+                let (is_read_only, is_serializable) = control::begins_read_only(sql);
+                self.begin(Beginning { sql: sql.to_owned(), is_read_only, is_serializable }).await?;
             }
-            (Some(Control::Commit), 1) => RoutedTransactions::commit_transaction(self).await?,
-            (Some(Control::RollBack), 1) => RoutedTransactions::rollback_transaction(self).await?,
+            // PREPARE TRANSACTION ends it too, and is run as it is.
+            (Control::Commit, 1) if !control::prepares(sql) => RoutedTransactions::commit_transaction(self).await?,
+            (Control::Rollback, 1) => RoutedTransactions::rollback_transaction(self).await?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -60,10 +70,10 @@ impl AsyncReadConnection {
 
 impl SimpleAsyncConnection for AsyncReadConnection {
     async fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
-        if self.control(query).await? {
+        let prepared = self.handle.prepare_text(query);
+        if self.control(&prepared.looked).await? {
             return Ok(());
         }
-        let prepared = self.handle.prepare_text(query);
         self.run(prepared, Wanted::Batch).await.map(drop)
     }
 }
@@ -93,7 +103,7 @@ impl AsyncConnectionCore for AsyncReadConnection {
         drop(source);
         async move {
             let prepared = prepared?;
-            if self.control(&prepared.query.sql).await? {
+            if self.control(&prepared.looked).await? {
                 return Ok(0);
             }
             self.run(prepared, Wanted::Count).await?.count().await

@@ -7,7 +7,9 @@ use diesel::{
     connection::{TransactionDepthChange, TransactionManagerStatus},
     result::Error,
 };
-use diesel_async::{AnsiTransactionManager, AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
+};
 use read_router::{
     NodeId, Opened, PrimaryReason, Proof, ReadOptions, View,
     live::{Busy, Call},
@@ -20,10 +22,11 @@ use super::{
     node::Checked,
     routing::{Attempt, Handle, Missed, Outcome, Output, Prepared, Ran, Wanted, run},
     rows::{Seen, Source},
-    schema::{Oids, TypeName, Types, look_up, may_change_schema},
+    schema::{Oids, TypeName, Types, look_up},
     watch::while_serving,
 };
 use crate::{
+    control::{changes_schema, leaves_something},
     error::{Fault, lost, unsent},
     instrument::Listener,
 };
@@ -43,6 +46,8 @@ pub(crate) struct Pinned {
     types: HashMap<TypeName, Oids>,
     /// Something ran that what is known of the schema outside does not cover.
     changed_schema: bool,
+    /// Something ran that leaves something with the connection.
+    leaves: bool,
     /// A savepoint's statement is under way, or was when its caller went away.
     in_control: bool,
     /// The connection is of no use any more.
@@ -90,6 +95,7 @@ impl Pinned {
             _busy: busy,
             types: HashMap::new(),
             changed_schema: false,
+            leaves: false,
             in_control: false,
             is_lost: false,
         }
@@ -138,6 +144,11 @@ impl Pinned {
     }
 
     /// A statement of the transaction is done; it may have shown any commit.
+    /// The connection, as long as the transaction is open.
+    pub(crate) fn lend(&mut self) -> &mut AsyncPgConnection {
+        self.connection()
+    }
+
     fn touched(&self) {
         self.place.tell(&self.handle.session, &self.handle.inner.watch);
     }
@@ -165,7 +176,8 @@ impl Pinned {
             return Err(lost());
         }
         let (node, place, handle) = (self.node(), self.place, self.handle.clone());
-        let changes = may_change_schema(&prepared.query.sql);
+        let changes = changes_schema(prepared.looked.kind, &prepared.query.sql);
+        self.leaves |= leaves_something(prepared.looked.kind, &prepared.query.sql);
         self.changed_schema |= changes;
         let Self { connection, types, is_lost, .. } = self;
         let connection = connection.as_mut().expect(TAKEN);
@@ -285,6 +297,8 @@ impl Pinned {
         let status = AnsiTransactionManager::transaction_manager_status_mut(&mut *connection);
         if self.is_lost || !matches!(status.transaction_depth(), Ok(None)) {
             connection.discard();
+        } else if self.leaves && matches!(self.place, Seen::Primary(_)) {
+            connection.keep(&self.handle.kept);
         }
     }
 }
@@ -324,7 +338,7 @@ impl Handle {
             view => {
                 let (reason, watch) = (PrimaryReason::Transaction, &self.inner.watch);
                 watch.to_primary(&self.session, view.class(), reason, Duration::ZERO);
-                let connection = self.inner.acquire_primary().await?;
+                let connection = self.primary().await?;
                 self.begin_on_primary(connection, beginning.sql).await
             }
         }
@@ -498,38 +512,6 @@ impl AsyncReadConnection {
     }
 }
 
-/// A statement that begins or ends a transaction by its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
-    Begin,
-    Commit,
-    RollBack,
-}
-
-impl Control {
-    /// What the text is, if it is one such statement and nothing else.
-    pub(crate) fn of(sql: &str) -> Option<Self> {
-        let sql = sql.trim().trim_end_matches(';').trim_end();
-        let mut words = sql.split_ascii_whitespace().map(str::to_ascii_uppercase);
-        let (first, second) = (words.next()?, words.next());
-        let is_alone = matches!(second.as_deref(), None | Some("TRANSACTION" | "WORK")) && words.next().is_none();
-        match &*first {
-            _ if sql.contains(';') => None,
-            "BEGIN" => Some(Self::Begin),
-            "START" if second.as_deref() == Some("TRANSACTION") => Some(Self::Begin),
-            "COMMIT" | "END" if is_alone => Some(Self::Commit),
-            "ROLLBACK" | "ABORT" if is_alone => Some(Self::RollBack),
-            _ => None,
-        }
-    }
-}
-
-/// Whether the text may leave a transaction open behind it: only a word that begins one can do that.
-pub(crate) fn may_open(sql: &str) -> bool {
-    let mut words = sql.split(|c: char| !c.is_alphanumeric() && c != '_');
-    words.any(|word| ["BEGIN", "START"].iter().any(|begins| begins.eq_ignore_ascii_case(word)))
-}
-
 /// Whether the text has left a transaction open. One that has failed is ended.
 pub(crate) async fn has_opened(connection: &mut Checked) -> QueryResult<bool> {
     // Nothing else tells by itself: a savepoint can be set inside of a transaction only.
@@ -539,29 +521,4 @@ pub(crate) async fn has_opened(connection: &mut Checked) -> QueryResult<bool> {
     }
     connection.batch_execute("ROLLBACK").await?;
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_statements() {
-        for (sql, control) in [
-            ("BEGIN", Some(Control::Begin)),
-            (" begin isolation level serializable; ", Some(Control::Begin)),
-            ("START TRANSACTION READ ONLY", Some(Control::Begin)),
-            ("COMMIT;", Some(Control::Commit)),
-            ("end work", Some(Control::Commit)),
-            ("COMMIT PREPARED 'a'", None),
-            ("ROLLBACK", Some(Control::RollBack)),
-            ("ROLLBACK TO SAVEPOINT a", None),
-            ("BEGIN; COMMIT", None),
-            ("SELECT 1", None),
-        ] {
-            assert_eq!(Control::of(sql), control, "{sql}");
-        }
-        assert!(may_open("SELECT 1; BEGIN"));
-        assert!(!may_open("INSERT INTO beginnings DEFAULT VALUES"));
-    }
 }

@@ -189,6 +189,33 @@ async fn one_url_of_several_hosts_is_a_router() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_statement_leaves_with_a_connection_is_found_there_and_by_nobody_else() {
+    use futures_util::StreamExt;
+    let Stage { cluster, db } = stage(1).await;
+    let (mut mine, mut other) = (db.0.new_session(), db.0.new_session());
+    mine.batch_execute("CREATE TEMPORARY TABLE mine AS SELECT 1 AS v").await.unwrap();
+    diesel::sql_query("SET application_name = 'mine'").execute(&mut mine).await.unwrap();
+    mine.batch_execute("LISTEN here").await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(number(&mut other, "SELECT count(*) FROM t").await.unwrap(), 1);
+        assert_eq!(number(&mut mine, "SELECT count(*) FROM mine").await.unwrap(), 1);
+        let named = "SELECT (current_setting('application_name') = 'mine')::int";
+        assert_eq!(number(&mut mine, named).await.unwrap(), 1);
+        assert_eq!(number(&mut other, named).await.unwrap(), 0);
+        mine.transaction::<_, Error, _>(async |conn| number(conn, "SELECT count(*) FROM mine").await).await.unwrap();
+    }
+    cluster.primary().sql("NOTIFY here, 'now'").unwrap();
+    let notified = tokio::time::timeout(LIMIT, std::pin::pin!(mine.notifications_stream()).next()).await;
+    assert_eq!(notified.expect("in time").unwrap().unwrap().payload, "now");
+    drop(mine);
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mine'";
+    until("the connection is closed", async || {
+        number(&mut db.0.new_session(), left).await.unwrap() == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_router_says_so() {
     let Stage { cluster: _cluster, db } = stage(1).await;
     let mut conn = db.0.new_session();

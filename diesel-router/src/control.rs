@@ -4,7 +4,7 @@ use read_router::{NotRead, StatementKind};
 
 /// What a statement does to the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Control {
+pub(crate) enum Control {
     Begin,
     Commit,
     Rollback,
@@ -14,7 +14,7 @@ pub(super) enum Control {
 
 impl Control {
     /// Of a statement that is not a read, by its first words.
-    pub(super) fn of(sql: &str) -> Self {
+    pub(crate) fn of(sql: &str) -> Self {
         let mut words = words(sql);
         let is = |word: &str, one: &str| word.eq_ignore_ascii_case(one);
         let Some(first) = words.next() else { return Self::None };
@@ -37,18 +37,24 @@ impl Control {
     }
 }
 
+/// Whether it is a `PREPARE`.
+#[cfg(feature = "async")]
+pub(crate) fn prepares(sql: &str) -> bool {
+    words(sql).next().is_some_and(|first| first.eq_ignore_ascii_case("PREPARE"))
+}
+
 /// Whether a transaction may be open after the text has run outside of one: only a word that begins one can do that.
-pub(super) fn may_open(sql: &str) -> bool {
+pub(crate) fn may_open(sql: &str) -> bool {
     words(sql).any(|word| word.eq_ignore_ascii_case("BEGIN") || word.eq_ignore_ascii_case("START"))
 }
 
 /// Whether more may follow after the first statement.
-pub(super) fn is_several(sql: &str) -> bool {
+pub(crate) fn is_several(sql: &str) -> bool {
     sql.split_once(';').is_some_and(|(_, rest)| !rest.trim().is_empty())
 }
 
 /// Whether a `BEGIN` asks for `READ ONLY`, and whether for `SERIALIZABLE`.
-pub(super) fn begins_read_only(sql: &str) -> (bool, bool) {
+pub(crate) fn begins_read_only(sql: &str) -> (bool, bool) {
     let words: Vec<_> = words(sql).collect();
     let read_only = words.windows(2).any(|pair| pair[0].eq_ignore_ascii_case("READ") && pair[1].eq_ignore_ascii_case("ONLY"));
     let serializable = words.iter().any(|word| word.eq_ignore_ascii_case("SERIALIZABLE"));
@@ -56,7 +62,7 @@ pub(super) fn begins_read_only(sql: &str) -> (bool, bool) {
 }
 
 /// Whether the statement may change the schema. A function that does so unseen is found by the error that follows.
-pub(super) fn changes_schema(kind: StatementKind, sql: &str) -> bool {
+pub(crate) fn changes_schema(kind: StatementKind, sql: &str) -> bool {
     match kind {
         StatementKind::Read | StatementKind::Primary(NotRead::Lock | NotRead::Catalog | NotRead::Refused) => false,
         StatementKind::Primary(NotRead::Session) => false,
@@ -70,7 +76,7 @@ pub(super) fn changes_schema(kind: StatementKind, sql: &str) -> bool {
 
 /// Whether the statement leaves something with the connection that the next statement of the handle may need: a setting, a
 /// channel, a temporary table, a lock. What a transaction sets for itself ends with it.
-pub(super) fn leaves_something(kind: StatementKind, sql: &str) -> bool {
+pub(crate) fn leaves_something(kind: StatementKind, sql: &str) -> bool {
     let has = |what: &[&str]| words(sql).any(|word| what.iter().any(|one| word.eq_ignore_ascii_case(one)));
     match kind {
         StatementKind::Read => false,
