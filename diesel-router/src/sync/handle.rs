@@ -64,13 +64,19 @@ impl Handle {
 
     /// Settles what the caller was given before, since it has come back.
     pub(super) fn settle(&mut self) {
+        self.take_back(false);
+    }
+
+    /// Settles it; `is_last`: the handle goes away, and asks no server anything.
+    fn take_back(&mut self, is_last: bool) {
         for rows in self.rows.iter_mut().filter_map(Option::take) {
-            rows.settle(&mut self.context);
+            rows.settle(&mut self.context, is_last);
         }
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {
             let opened = given.opened;
-            let is_open = !matches!(given.depth(), Ok(None)) || given.has_open_transaction(&self.context.wishes);
+            let is_open = !matches!(given.depth(), Ok(None))
+                || !is_last && given.has_open_transaction(&self.context.wishes);
             if given.depth().is_err() {
                 let write = self.context.session.with(Session::write_sent);
                 self.doubt(write, opened);
@@ -273,7 +279,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.settle();
+        self.take_back(true);
         self.transaction.abandon(&self.context);
     }
 }

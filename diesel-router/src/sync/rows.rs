@@ -96,14 +96,14 @@ impl Rows {
         rows
     }
 
-    /// The caller has read them, or will not.
-    pub(super) fn settle(self, context: &mut Context) {
+    /// The caller has read them, or will not. `is_last`: the handle goes away, and asks no server anything.
+    pub(super) fn settle(self, context: &mut Context, is_last: bool) {
         let Self { mut checked, end, failed, keep } = self;
         let opened = checked.opened;
         let is_lost = checked.is_lost(None);
         if failed.load(Ordering::Relaxed) {
             // What it meant for the session was said at once.
-            match is_lost {
+            match is_lost || is_last {
                 true => checked.spoil(),
                 false => checked.forget_schema(),
             }
