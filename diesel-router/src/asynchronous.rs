@@ -13,6 +13,7 @@ mod pool;
 mod router;
 mod routing;
 mod rows;
+mod runtime;
 mod schema;
 mod source;
 mod text;

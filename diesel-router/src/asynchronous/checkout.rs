@@ -23,6 +23,7 @@ use super::{
     node::{Checked, Kept},
     router::AsyncRouter,
     routing::{Attempt, Handle, Missed, Outcome},
+    runtime::spawn,
     transaction::clean_later,
 };
 use crate::error::{Refusal, unsent};
@@ -327,9 +328,7 @@ impl Drop for AsyncWriteCheckout {
     fn drop(&mut self) {
         let Some(work) = self.settle() else { return };
         // Without a runtime nothing can be settled: the session stays on the primary.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(work);
-        }
+        spawn(work);
     }
 }
 

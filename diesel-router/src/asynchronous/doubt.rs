@@ -13,7 +13,13 @@ use read_router::{
     probe,
 };
 
-use super::{collected::Collected, node::Checked, router::Inner, text::texts};
+use super::{
+    collected::Collected,
+    node::Checked,
+    router::Inner,
+    runtime::{sleep, spawn, timeout},
+    text::texts,
+};
 use crate::error::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -40,7 +46,7 @@ fn is_definite(error: &Error) -> bool {
 
 /// Whether the server still answers on this connection.
 pub(crate) async fn is_alive(connection: &mut AsyncPgConnection, limit: Duration) -> bool {
-    match tokio::time::timeout(limit, connection.batch_execute("SELECT 1")).await {
+    match timeout(limit, connection.batch_execute("SELECT 1")).await {
         Ok(Ok(())) => true,
         // Inside of a transaction that has failed this is an error too.
         Ok(Err(error)) => Fault::of(&error) != Fault::Gone,
@@ -51,8 +57,7 @@ pub(crate) async fn is_alive(connection: &mut AsyncPgConnection, limit: Duration
 /// Settles the write whose last answer was an error, as far as the connection itself can tell.
 pub(crate) fn look(inner: Weak<Inner>, session: SharedSession, write: WriteId, mut connection: Checked) {
     session.with(|session| session.in_doubt(write));
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    runtime.spawn(async move {
+    spawn(async move {
         let Some(shared) = inner.upgrade() else { return };
         let opened = connection.opened;
         if is_alive(&mut connection, shared.watch.config.probe_timeout).await {
@@ -73,12 +78,11 @@ pub(crate) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: Wr
     events::in_doubt();
     // Without knowing whose connection it was there is nothing to ask for: the session stays where it is.
     let Some(lost) = opened else { return };
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    runtime.spawn(async move {
+    spawn(async move {
         let mut pause = FIRST_PAUSE;
         let started = now();
         loop {
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             let Some(inner) = inner.upgrade() else { return };
             if inner.check_open().is_err() {

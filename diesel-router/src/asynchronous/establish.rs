@@ -3,11 +3,13 @@
 use diesel::{ConnectionError, ConnectionResult};
 use futures_util::future::join_all;
 use read_router::Role;
+use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
 use super::{
     router::AsyncRouter,
-    source::{AsyncReplica, AsyncSource, Kind, Server, config_of},
+    runtime::background,
+    source::{AsyncReplica, AsyncSource, Kind, Server, Target, config_of},
     watch::first_probe,
 };
 
@@ -15,20 +17,29 @@ use super::{
 /// may come later.
 pub(crate) async fn router(url: &str) -> ConnectionResult<AsyncRouter> {
     let config = config_of(url)?;
-    let mut hosts = single_hosts(&config);
-    let primary = if hosts.len() > 1 { primary_of(&hosts).await? } else { 0 };
+    let failed = |error: &dyn std::fmt::Display| ConnectionError::BadConnection(error.to_string());
+    let runtime = background().map_err(|error| failed(&error))?;
+    let hosts = single_hosts(&config);
+    let work = of_hosts(hosts, runtime.clone());
+    runtime.spawn(work).await.unwrap_or_else(|error| Err(failed(&error)))
+}
+
+async fn of_hosts(hosts: Vec<tokio_postgres::Config>, runtime: Handle) -> ConnectionResult<AsyncRouter> {
+    let target = |config| Target { config: Box::new(config), runtime: Some(runtime.clone()) };
+    let mut hosts: Vec<_> = hosts.into_iter().map(target).collect();
     if hosts.is_empty() {
         return Err(ConnectionError::InvalidConnectionUrl("the URL names no host".to_owned()));
     }
-    let source = |config| AsyncSource(Kind::Config(Box::new(config)));
+    let primary = if hosts.len() > 1 { primary_of(&hosts).await? } else { 0 };
+    let source = |target| AsyncSource(Kind::Target(target));
     let primary = hosts.remove(primary);
-    let replicas = hosts.into_iter().map(|config| AsyncReplica::new(source(config)));
+    let replicas = hosts.into_iter().map(|target| AsyncReplica::new(source(target)));
     AsyncRouter::builder(source(primary)).replicas(replicas).connect().await.map_err(ConnectionError::from)
 }
 
-async fn primary_of(hosts: &[tokio_postgres::Config]) -> ConnectionResult<usize> {
+async fn primary_of(hosts: &[Target]) -> ConnectionResult<usize> {
     let limit = read_router::Config::default().probe_timeout;
-    let servers: Vec<_> = hosts.iter().map(|config| Server::Config(Box::new(config.clone()))).collect();
+    let servers: Vec<_> = hosts.iter().cloned().map(Server::Target).collect();
     let probes = join_all(servers.iter().map(|server| first_probe(server, limit))).await;
     let is_primary = |probe: &Result<super::watch::Probe, _>| {
         probe.as_ref().is_ok_and(|probe| probe.answer.role == Role::Primary)

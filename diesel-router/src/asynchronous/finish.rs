@@ -6,6 +6,8 @@ use std::{
     task::{Context, Poll},
 };
 
+use super::runtime::spawn;
+
 /// A future that is handed to the runtime if it is dropped before it is done.
 ///
 /// What has been sent to a server cannot be called back: if the caller of a write, of a `BEGIN` or of a `COMMIT` goes
@@ -44,10 +46,6 @@ impl<T: Send + 'static, A: FnOnce()> Drop for Finish<T, A> {
             abandoned();
         }
         // Without a runtime nothing can be finished; the connection is dropped, and with it what it was doing.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let _ = work.await;
-            });
-        }
+        spawn(work);
     }
 }

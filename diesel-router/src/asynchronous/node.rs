@@ -23,6 +23,7 @@ use super::{
     card::{Card, forget_statements},
     pool::{Lease, Pool},
     router::PoolStatus,
+    runtime::timeout,
     schema::Schema,
     source::{Server, timed_out},
     text,
@@ -64,7 +65,7 @@ const MOST_OUTDATED: usize = 1024;
 
 impl Node {
     pub(crate) fn new(id: NodeId, server: Server, pool: Pool, watch: Arc<Watch>, schema: Arc<Schema>) -> Self {
-        let wait = matches!(server, Server::Config(_)).then_some(LONGEST_WAIT);
+        let wait = matches!(server, Server::Target(_)).then_some(LONGEST_WAIT);
         Self { id, pool, server, wait, watch, schema, taken: AtomicU64::new(0), waited_ns: AtomicU64::new(0) }
     }
 
@@ -109,14 +110,14 @@ impl Node {
         let mut lease = pin!(self.pool.lease());
         if self.id.is_primary() {
             return match self.wait {
-                Some(wait) => tokio::time::timeout(wait, lease).await.unwrap_or_else(|_| Err(timed_out())),
+                Some(wait) => timeout(wait, lease).await.unwrap_or_else(|_| Err(timed_out())),
                 None => lease.await,
             };
         }
         let mut left = self.watch.config.replica_acquire_timeout;
         loop {
             let pause = left.min(LOOK_AGAIN);
-            if let Ok(done) = tokio::time::timeout(pause, &mut lease).await {
+            if let Ok(done) = timeout(pause, &mut lease).await {
                 return done;
             }
             left -= pause;
@@ -145,7 +146,7 @@ impl Node {
         let greeted = text::greet(&lease, wants_read_only);
         let greeting = match wants_read_only {
             false => greeted.await,
-            true => match tokio::time::timeout(self.watch.config.probe_timeout, greeted).await {
+            true => match timeout(self.watch.config.probe_timeout, greeted).await {
                 Ok(greeting) => greeting,
                 Err(_) => Err(timed_out()),
             },

@@ -20,6 +20,7 @@ use super::{
     finish::finish,
     node::{Checked, Kept},
     router::Inner,
+    runtime::timeout,
     rows::{AsyncRows, Begun, Held, Source},
     schema::Types,
     text,
@@ -328,7 +329,7 @@ impl Handle {
         let watch = &self.inner.watch;
         let Some(opened) = checked.opened.filter(|_| call.may_renew(proof)) else { return Err(Missed::Unproven) };
         watch.counters.own_sample();
-        let Ok(Ok(answer)) = tokio::time::timeout(watch.config.probe_timeout, text::position(&checked)).await else {
+        let Ok(Ok(answer)) = timeout(watch.config.probe_timeout, text::position(&checked)).await else {
             checked.discard();
             return Err(self.elsewhere(call, node, "no answer", unsent("the replica did not answer")));
         };

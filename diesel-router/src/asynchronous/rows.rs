@@ -21,6 +21,7 @@ use super::{
     doubt,
     node::Checked,
     router::Inner,
+    runtime::{sleep, spawn},
     watch::LOOK_AGAIN,
 };
 use crate::error::{Fault, unsent};
@@ -147,7 +148,7 @@ impl Source {
             Self::Pinned { watch, place: Seen::Replica { node, .. }, .. } => (watch, *node),
             _ => return None,
         };
-        while look.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN))).as_mut().poll(context).is_ready() {
+        while look.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN))).as_mut().poll(context).is_ready() {
             *look = None;
             if let Some(gave_up) = watch.gave_up(node) {
                 return Some(gave_up);
@@ -211,15 +212,13 @@ impl Drop for AsyncRows {
         session.with(|session| session.in_doubt(*write));
         let Some(mut rows) = self.rest.take() else { return };
         let mut source = std::mem::replace(&mut self.source, Source::Ended);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let mut failed = None;
-                while let Some(row) = rows.next().await {
-                    failed = row.err();
-                }
-                source.ended(failed.as_ref());
-            });
-        }
+        spawn(async move {
+            let mut failed = None;
+            while let Some(row) = rows.next().await {
+                failed = row.err();
+            }
+            source.ended(failed.as_ref());
+        });
     }
 }
 

@@ -9,9 +9,10 @@ use diesel_async::{
 };
 use futures_util::FutureExt;
 use read_router::{ClassName, Failure, ReplicaConfig};
+use tokio::runtime::Handle;
 use tokio_postgres::{NoTls, error::SqlState};
 
-use super::{pool::Pool, watch::Failed};
+use super::{pool::Pool, runtime::timeout, watch::Failed};
 use crate::error::unsent;
 
 /// Where one server is: a URL, or a pool that the application has already.
@@ -28,15 +29,23 @@ pub struct AsyncSource(pub(crate) Kind);
 pub(crate) enum Kind {
     /// Not parsed yet.
     Url(String),
-    Config(Box<tokio_postgres::Config>),
+    Target(Target),
     Pool(Pool),
 }
 
 /// How new connections to one server are opened.
 #[derive(Clone)]
 pub(crate) enum Server {
-    Config(Box<tokio_postgres::Config>),
+    Target(Target),
     Pool(Pool),
+}
+
+/// A server of our own pools.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) config: Box<tokio_postgres::Config>,
+    /// Where the connections run; `None` for where they are opened.
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// As long is a connection of our own pools waited for.
@@ -45,25 +54,25 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 impl AsyncSource {
     /// The server and the pool of connections to it.
     pub(crate) fn connect(self, connections: usize) -> Result<(Server, Pool), ConnectionError> {
-        let config = match self.0 {
+        let target = match self.0 {
             Kind::Pool(pool) => return Ok((Server::Pool(pool.clone()), pool)),
-            Kind::Config(config) => config,
-            Kind::Url(url) => Box::new(config_of(&url)?),
+            Kind::Target(target) => target,
+            Kind::Url(url) => Target { config: Box::new(config_of(&url)?), runtime: None },
         };
         let mut manager = ManagerConfig::default();
         // A broken link shows without a round trip.
         manager.recycling_method = RecyclingMethod::Fast;
-        let theirs = config.clone();
+        let theirs = target.clone();
         manager.custom_setup = Box::new(move |_| {
-            let config = theirs.clone();
-            async move { establish(&config).await.map_err(|(_, error)| error) }.boxed()
+            let target = theirs.clone();
+            async move { target.open().await.map_err(|(_, error)| error) }.boxed()
         });
         let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
         let pool = pooled_connection::deadpool::Pool::builder(manager).max_size(connections);
         // The warmest one first: a program that does one thing at a time has one connection, as without a pool.
         let pool = pool.queue_mode(deadpool::managed::QueueMode::Lifo).build();
         match pool {
-            Ok(pool) => Ok((Server::Config(config), Pool::Deadpool(pool))),
+            Ok(pool) => Ok((Server::Target(target), Pool::Deadpool(pool))),
             Err(error) => Err(ConnectionError::BadConnection(error.to_string())),
         }
     }
@@ -72,7 +81,9 @@ impl AsyncSource {
     pub(crate) fn address(&self) -> Option<String> {
         match &self.0 {
             Kind::Url(url) => Some(url.clone()),
-            Kind::Config(config) => Some(format!("{:?} {:?} {:?}", config.get_hosts(), config.get_ports(), config.get_dbname())),
+            Kind::Target(Target { config, .. }) => {
+                Some(format!("{:?} {:?} {:?}", config.get_hosts(), config.get_ports(), config.get_dbname()))
+            }
             Kind::Pool(_) => None,
         }
     }
@@ -87,7 +98,7 @@ impl Server {
     /// A connection beside the pool.
     pub(crate) async fn open(&self) -> Result<AsyncPgConnection, Failed> {
         match self {
-            Self::Config(config) => establish(config).await,
+            Self::Target(target) => target.open().await,
             Self::Pool(pool) => pool.open().await.map_err(|error| (Failure::Unreachable, error)),
         }
     }
@@ -96,9 +107,20 @@ impl Server {
     pub(crate) fn database(&self) -> Option<&str> {
         match self {
             // Without a name it is that of the user.
-            Self::Config(config) => config.get_dbname().or_else(|| config.get_user()),
+            Self::Target(Target { config, .. }) => config.get_dbname().or_else(|| config.get_user()),
             Self::Pool(_) => None,
         }
+    }
+}
+
+impl Target {
+    async fn open(&self) -> Result<AsyncPgConnection, Failed> {
+        let Some(runtime) = &self.runtime else { return establish(&self.config).await };
+        let config = self.config.clone();
+        let opened = runtime.spawn(async move { establish(&config).await }).await;
+        opened.unwrap_or_else(|error| {
+            Err((Failure::Unreachable, ConnectionError::BadConnection(error.to_string())))
+        })
     }
 }
 
@@ -108,7 +130,7 @@ pub(crate) fn config_of(url: &str) -> Result<tokio_postgres::Config, ConnectionE
 }
 
 async fn establish(config: &tokio_postgres::Config) -> Result<AsyncPgConnection, Failed> {
-    let connected = tokio::time::timeout(LONGEST_WAIT, config.connect(NoTls)).await;
+    let connected = timeout(LONGEST_WAIT, config.connect(NoTls)).await;
     let (client, connection) = match connected {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => {
@@ -229,7 +251,7 @@ impl fmt::Debug for AsyncSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the URL, which may hold a password.
         f.write_str(match self.0 {
-            Kind::Url(_) | Kind::Config(_) => "AsyncSource(url)",
+            Kind::Url(_) | Kind::Target(_) => "AsyncSource(url)",
             Kind::Pool(_) => "AsyncSource(pool)",
         })
     }

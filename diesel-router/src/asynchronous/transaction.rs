@@ -22,6 +22,7 @@ use super::{
     node::Checked,
     routing::{Attempt, Handle, Missed, Outcome, Output, Prepared, Ran, Wanted, run},
     rows::{Seen, Source},
+    runtime::{spawn, timeout},
     schema::{Oids, TypeName, Types, look_up},
     watch::while_serving,
 };
@@ -114,7 +115,10 @@ impl Pinned {
     }
 
     pub(crate) fn set_listener(&mut self, listener: Listener) {
-        self.handle.listener = Some(listener);
+        let (node, mut handle) = (self.node(), self.handle.clone());
+        handle.listener = Some(listener);
+        handle.listen(self.connection(), node, None);
+        self.handle = handle;
     }
 
     pub(crate) fn status(&mut self) -> &mut TransactionManagerStatus {
@@ -320,9 +324,9 @@ impl Drop for Pinned {
 
 /// Ends in the background what is open on the connection, and gives it back; if that does not work it is closed.
 pub(crate) fn clean_later(mut connection: Checked, sql: &'static str) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return connection.discard() };
-    runtime.spawn(async move {
-        match tokio::time::timeout(PATIENCE, connection.batch_execute(sql)).await {
+    // Without a runtime it is dropped, and with a transaction open its pool closes it.
+    spawn(async move {
+        match timeout(PATIENCE, connection.batch_execute(sql)).await {
             Ok(Ok(())) => *AsyncConnection::transaction_state(&mut *connection) = AnsiTransactionManager::default(),
             _ => connection.discard(),
         }

@@ -9,7 +9,7 @@ use read_router::{
     live::{GaveUp, Watch, now},
 };
 
-use super::{source::Server, text};
+use super::{runtime::timeout, source::Server, text};
 use crate::error::Fault;
 
 /// How often one who waits for a replica's rows looks whether the replica still answers.
@@ -26,7 +26,7 @@ pub(crate) struct Probe {
 /// Asks for a newer picture on behalf of one who has waited since `since`, and waits for it, until `until` at most.
 pub(crate) async fn changed(watch: &Watch, ask: Ask, since: Time, until: Time) {
     let change = watch.changed(ask, since);
-    let _ = tokio::time::timeout(until.since(now()), change).await;
+    let _ = timeout(until.since(now()), change).await;
 }
 
 /// Runs a read on a replica, within `limit` if there is one, and for no longer than the replica answers: a host that hangs
@@ -41,7 +41,7 @@ pub(crate) async fn while_serving<T>(
     let mut left = limit.unwrap_or(Duration::MAX);
     loop {
         let pause = left.min(LOOK_AGAIN);
-        if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
+        if let Ok(done) = timeout(pause, &mut work).await {
             return Ok(done);
         }
         left -= pause;
@@ -60,7 +60,7 @@ async fn due(watch: &Watch, node: NodeId) {
         match watch.due(node) {
             (Some(Duration::ZERO), _) => return,
             (Some(wait), change) => {
-                let _ = tokio::time::timeout(wait, change).await;
+                let _ = timeout(wait, change).await;
             }
             (None, change) => change.await,
         }
@@ -137,7 +137,7 @@ async fn position(connection: &AsyncPgConnection) -> Result<Answer, Failed> {
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-    match tokio::time::timeout(limit, work).await {
+    match timeout(limit, work).await {
         Ok(done) => done,
         Err(_) => Err((Failure::Timeout, ConnectionError::BadConnection("the server did not answer in time".to_owned()))),
     }
