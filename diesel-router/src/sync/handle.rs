@@ -19,7 +19,6 @@ use super::{
     doubt,
     node::Checked,
     rows::Rows,
-    schema,
     transaction::Transaction,
 };
 use crate::{
@@ -38,7 +37,6 @@ pub(super) struct Handle {
     pub(super) rows: [Option<Rows>; 4],
     teller: Forwarder,
     metadata: PgMetadataCache,
-    version: u64,
 }
 
 /// A statement on its way. `run` may be called again where it has done nothing.
@@ -54,7 +52,6 @@ impl Handle {
             rows: [None, None, None, None],
             teller,
             metadata: PgMetadataCache::new(),
-            version: schema::version(),
         }
     }
 
@@ -216,7 +213,7 @@ impl Handle {
         let write = context.session.with(Session::write_sent);
         let out = run(&mut checked);
         if control::changes_schema(looked.kind, &looked.sql) {
-            schema::changed();
+            checked.schema_changed();
         }
         if checked.is_lost(out.as_ref().err()) {
             let opened = checked.opened;
@@ -266,10 +263,8 @@ impl Handle {
     }
 
     pub(super) fn metadata(&mut self) -> &mut PgMetadataCache {
-        let version = schema::version();
-        if self.version != version {
-            (self.metadata, self.version) = (PgMetadataCache::new(), version);
-        }
+        // Nobody tells when a type is made anew.
+        self.metadata = PgMetadataCache::new();
         match self.transaction.connection() {
             Some(connection) => connection.get_metadata_cache(),
             None => &mut self.metadata,

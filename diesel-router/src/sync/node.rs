@@ -18,9 +18,16 @@ use diesel::{
     r2d2::{ConnectionManager, PooledConnection, R2D2Connection},
     result::Error,
 };
-use read_router::{NodeId, Opened, live::Watch, live::now};
+use read_router::{
+    NodeId, Opened, Time,
+    live::{Watch, now},
+};
 
-use super::{question, schema, source::Pool};
+use super::{
+    question,
+    schema::{self, Schema},
+    source::Pool,
+};
 use crate::{
     error::{Fault, unsent},
     instrument::Listener,
@@ -36,7 +43,11 @@ pub(super) struct Node {
     watch: Arc<Watch>,
     closed: AtomicBool,
     times: Times,
+    lost: Lost,
 }
+
+/// When a connection of the pool was last found to be lost, in nanoseconds: others may be too.
+type Lost = Arc<AtomicU64>;
 
 /// How long connections were waited for.
 #[derive(Default)]
@@ -48,13 +59,14 @@ struct Times {
 /// What is kept with a pooled connection for its life.
 struct Notes {
     opened: Option<Opened>,
-    /// Of the schema, when its caches were empty.
+    /// The schema of its database, and its version when the caches were empty.
+    schema: Schema,
     version: u64,
     cache: CacheSize,
     /// The server's own time limit of statements and the one that is set now, in milliseconds; zero means none.
     limit: (u64, u64),
     read_only: bool,
-    used: Instant,
+    used: Time,
     /// Nothing of what it has cached can be stale.
     is_new: bool,
 }
@@ -79,6 +91,7 @@ pub(super) struct Checked {
     pub(super) node: NodeId,
     pub(super) opened: Option<Opened>,
     is_ours: bool,
+    lost: Lost,
     spoiled: bool,
     dressed: bool,
 }
@@ -86,7 +99,7 @@ pub(super) struct Checked {
 impl Node {
     pub(super) fn new(id: NodeId, pool: Pool, is_ours: bool, watch: Arc<Watch>) -> Self {
         let read_only = !id.is_primary();
-        Self { id, pool, is_ours, read_only, watch, closed: AtomicBool::new(false), times: Times::default() }
+        Self { id, pool, is_ours, read_only, watch, closed: AtomicBool::new(false), times: Times::default(), lost: Lost::default() }
     }
 
     /// The same server by another pool, whose connections are read-only.
@@ -188,6 +201,7 @@ impl Node {
             node: self.id,
             opened: None,
             is_ours: self.is_ours,
+            lost: self.lost.clone(),
             spoiled: false,
             dressed: false,
         })
@@ -202,27 +216,29 @@ impl Node {
             let limit = if self.read_only { question::make_read_only(&mut checked.connection)? } else { 0 };
             let greeting = question::greeting(&mut checked.connection)?;
             let opened = greeting.map(|greeting| Opened { at: now(), greeting });
+            let schema = greeting.as_ref().map_or_else(Schema::default, Schema::of);
             let notes = Notes {
                 opened,
-                version: schema::version(),
+                version: schema.version(),
+                schema,
                 cache: CacheSize::Unbounded,
                 limit: (limit, limit),
                 read_only: self.read_only,
-                used: Instant::now(),
+                used: now(),
                 is_new: true,
             };
             PooledConnection::extensions_mut(&mut checked.connection).insert(notes);
         } else {
             let Checked { connection, .. } = checked;
-            let (idle, read_only, in_recovery) = match PooledConnection::extensions(connection).get::<Notes>() {
-                Some(notes) => (
-                    notes.used.elapsed(),
-                    notes.read_only,
-                    notes.opened.is_some_and(|opened| opened.greeting.branch.is_none()),
-                ),
-                None => (Duration::ZERO, self.read_only, false),
+            let (used, read_only, in_recovery) = match PooledConnection::extensions(connection).get::<Notes>() {
+                Some(notes) => {
+                    let in_recovery = notes.opened.is_some_and(|opened| opened.greeting.branch.is_none());
+                    (notes.used, notes.read_only, in_recovery)
+                }
+                None => (now(), self.read_only, false),
             };
-            if idle > PING_IDLE {
+            let lost = Time::from_nanos(self.lost.load(Ordering::Acquire));
+            if used <= lost || now().since(used) > PING_IDLE {
                 connection.ping()?;
             }
             // It was given out, and may have been told otherwise.
@@ -251,18 +267,17 @@ impl Node {
     }
 
     fn prepared(&self, mut checked: Checked, wishes: &Wishes) -> Checked {
-        let version = schema::version();
         let (is_stale, cache) = match checked.notes_mut() {
             Some(notes) => {
-                let is_stale = notes.version != version;
-                (is_stale, std::mem::replace(&mut notes.cache, wishes.cache))
+                let before = std::mem::replace(&mut notes.version, notes.schema.version());
+                (before != notes.version, std::mem::replace(&mut notes.cache, wishes.cache))
             }
             None => (false, wishes.cache),
         };
         if is_stale {
-            schema::forget_everywhere(&mut checked.connection, wishes.cache);
+            schema::forget(&mut checked.connection, wishes.cache);
             if let Some(notes) = checked.notes_mut() {
-                (notes.version, notes.is_new) = (version, true);
+                notes.is_new = true;
             }
         } else if cache != wishes.cache {
             checked.connection.set_prepared_statement_cache_size(wishes.cache);
@@ -301,7 +316,14 @@ impl Checked {
     /// Forgets what may be stale.
     pub(super) fn forget_schema(&mut self) {
         let cache = self.notes().map_or(CacheSize::Unbounded, |notes| notes.cache);
-        schema::forget_everywhere(&mut self.connection, cache);
+        schema::forget(&mut self.connection, cache);
+    }
+
+    /// What has run on it may have changed the schema.
+    pub(super) fn schema_changed(&self) {
+        if let Some(notes) = self.notes() {
+            notes.schema.changed();
+        }
     }
 
     /// The server's own time limit of statements, in milliseconds; zero means none.
@@ -386,7 +408,11 @@ impl Checked {
 
     /// Whether the connection is lost, after a statement that ended so.
     pub(super) fn is_lost(&mut self, error: Option<&Error>) -> bool {
-        error.is_some_and(|error| Fault::of(error) == Fault::Gone) || self.depth().is_err()
+        let is_lost = error.is_some_and(|error| Fault::of(error) == Fault::Gone) || self.depth().is_err();
+        if is_lost {
+            self.lost.store(now().as_nanos(), Ordering::Release);
+        }
+        is_lost
     }
 
     /// Asks libpq, by a statement that is empty, whether a transaction is open that Diesel may not know of.
@@ -432,7 +458,7 @@ impl Drop for Checked {
             self.undress();
         }
         if let Some(notes) = self.notes_mut() {
-            notes.used = Instant::now();
+            notes.used = now();
             notes.is_new = false;
         }
     }

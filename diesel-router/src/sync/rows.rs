@@ -26,7 +26,6 @@ use super::{
     control, doubt,
     handle::{Handle, destination, judged},
     node::Checked,
-    schema,
 };
 use crate::{
     error::{Fault, lost},
@@ -125,7 +124,7 @@ impl Rows {
                 End::Write(write, looked) => {
                     context.session.acknowledged(context.watch(), write, opened);
                     if control::changes_schema(looked.kind, &looked.sql) {
-                        schema::changed();
+                        checked.schema_changed();
                     }
                 }
             }
@@ -164,8 +163,14 @@ impl Handle {
             Destination::Read(options) => {
                 let call = call.insert(Call::new(options));
                 let routed = context.route(call, &looked, |context, call, node, proof, busy| {
+                    // A place is used by what is run, at most twice on replicas and twice on the primary.
+                    let checked = match context.acquire_proven(call, node, proof) {
+                        Ok(checked) => checked,
+                        Err(missed) => return missed,
+                    };
                     let Some(place) = places.next() else { return Attempt::Missed(Missed::Untracked, None) };
-                    match on_replica(context, call, node, proof, busy, place, &source) {
+                    let end = End::Replica { node, proof: *proof, _busy: busy };
+                    match on_replica(context, call, checked, end, proof, place, &source) {
                         Ok(rows) => {
                             found = Some(rows);
                             Attempt::Served
@@ -225,9 +230,9 @@ impl Handle {
 fn on_replica<'conn, 'query, T>(
     context: &Context,
     call: &Call,
-    node: NodeId,
+    mut checked: Checked,
+    end: End,
     proof: &Proof,
-    busy: Busy,
     place: &'conn mut Option<Rows>,
     source: &Again<T>,
 ) -> Result<Cursor<'conn, 'query>, Attempt>
@@ -235,14 +240,13 @@ where
     T: Query + QueryFragment<Pg> + QueryId + 'query,
     Pg: QueryMetadata<T::SqlType>,
 {
-    let mut checked = context.acquire_proven(call, node, proof)?;
+    let node = checked.node;
     // Of its rows the caller decides how long they take, but their first must come in time.
     if let Err(error) = checked.limit(call.limit(context.watch())) {
         checked.discard();
         return Err(context.elsewhere(call, node, "no answer", error));
     }
     let started = Instant::now();
-    let end = End::Replica { node, proof: *proof, _busy: busy };
     let rows = place.insert(Rows::new(checked, end, false)).load(source);
     match rows {
         Ok(rows) => {

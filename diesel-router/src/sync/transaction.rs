@@ -18,7 +18,6 @@ use super::{
     doubt,
     handle::Run,
     node::Checked,
-    schema,
 };
 use crate::{
     error::{Refusal, lost},
@@ -214,7 +213,7 @@ impl Transaction {
             }
             if let Some(write) = write {
                 context.session.acknowledged(context.watch(), write, checked.opened);
-                schema::changed();
+                checked.schema_changed();
             }
             let is_open = match is_several {
                 true => checked.has_open_transaction(&context.wishes),
@@ -259,7 +258,7 @@ impl Transaction {
         {
             let Open { checked, place, changed_schema, keep, .. } = *open;
             if changed_schema {
-                schema::changed();
+                checked.schema_changed();
             }
             if matches!(place, Place::Primary) {
                 context.give_back(checked, keep);

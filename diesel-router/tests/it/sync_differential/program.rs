@@ -11,7 +11,7 @@ use diesel::{
     prelude::*,
     result::Error,
     serialize::{self, IsNull, Output, ToSql, WriteTuple},
-    sql_types::{Array, BigInt, Bool, Integer, Jsonb, Nullable, Record, Text},
+    sql_types::{Array, BigInt, Bool, Integer, Nullable, Record, Text},
     upsert::excluded,
 };
 
@@ -104,14 +104,14 @@ struct Book {
 }
 
 #[derive(Insertable)]
-#[diesel(table_name = book)]
+#[diesel(table_name = book, treat_none_as_default_value = false)]
 struct NewBook<'a> {
     author_id: i32,
     title: &'a str,
     pages: i64,
 }
 
-#[derive(QueryableByName, Debug)]
+#[derive(QueryableByName)]
 struct Counted {
     #[diesel(sql_type = BigInt)]
     count: i64,
@@ -241,7 +241,7 @@ fn reads(log: &mut Log, conn: &mut Conn) {
             .select(author::id).order(author::id).load::<i32>(conn);
         "exists" => diesel::select(diesel::dsl::exists(book::table.find(1))).get_result::<bool>(conn);
         "sql_query" => diesel::sql_query("SELECT count(*) FROM book WHERE pages > $1")
-            .bind::<BigInt, _>(1).get_result::<Counted>(conn);
+            .bind::<BigInt, _>(1).get_result::<Counted>(conn).map(|row| row.count);
         "for update" => book::table.select(book::id).for_update().order(book::id).load::<i32>(conn);
         "union" => book::table.select(book::id).union(author::table.select(author::id)).load::<i32>(conn)
             .map(|mut ids| { ids.sort_unstable(); ids });
@@ -350,9 +350,9 @@ fn transactions(log: &mut Log, conn: &mut Conn) {
         "commit none" => AnsiTransactionManager::commit_transaction(conn);
         "roll back none" => AnsiTransactionManager::rollback_transaction(conn);
         "by texts" => conn.batch_execute("BEGIN; INSERT INTO late VALUES (5)");
-        "seen" => diesel::sql_query("SELECT count(*) FROM late").get_result::<Counted>(conn);
+        "seen" => diesel::sql_query("SELECT count(*) FROM late").get_result::<Counted>(conn).map(|row| row.count);
         "rolled back by text" => conn.batch_execute("ROLLBACK");
-        "seen no more" => diesel::sql_query("SELECT count(*) FROM late").get_result::<Counted>(conn);
+        "seen no more" => diesel::sql_query("SELECT count(*) FROM late").get_result::<Counted>(conn).map(|row| row.count);
         "test transaction" => QueryResult::Ok(conn.test_transaction::<_, Error, _>(|conn| { add(conn, "t10")?; count(conn) }));
         "count at the end" => count(conn);
     }
