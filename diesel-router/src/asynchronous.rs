@@ -24,7 +24,7 @@ mod watch;
 
 pub use builder::AsyncBuilder;
 pub use checkout::{AsyncCheckout, AsyncWriteCheckout};
-pub use connection::{AsyncRoutingConnection, AsyncReadConnection};
+pub use connection::{AsyncReadConnection, AsyncRoutingConnection};
 pub use router::{AsyncRouter, PoolStatus};
 pub use rows::AsyncRows;
 pub use source::{AsyncReplica, AsyncSource};

@@ -86,8 +86,13 @@ enum Ear {
     #[default]
     Closed,
     /// For the class: the first one counts, and `only` means that the rest of the query is of no interest.
-    Open { only: bool },
-    Heard { options: ReadOptions, only: bool },
+    Open {
+        only: bool,
+    },
+    Heard {
+        options: ReadOptions,
+        only: bool,
+    },
 }
 
 enum Walk {
@@ -115,8 +120,8 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `walk`, which walks a query, and returns the class that the query said. `only`: a query with a class need not be
-/// walked further.
+/// Runs `walk`, which walks a query, and returns the class that the query said. `only`: a query with a class need not
+/// be walked further.
 pub(crate) fn hear<T>(only: bool, walk: impl FnOnce() -> T) -> (T, Option<ReadOptions>) {
     let _restore = Restore(EAR.replace(Ear::Open { only }));
     let out = walk();
@@ -145,7 +150,7 @@ mod tests {
         assert_eq!(heard, None, "what was walked before is not heard");
         let (_, heard) = hear(true, || query.is_noop(&Pg));
         assert_eq!(heard.map(|options| options.class()), Some(ReadClass::Eventual));
-        let (_, heard) = hear(false, || ride::table.as_query().is_noop(&Pg));
+        let (_, heard) = hear(false, || QueryFragment::<Pg>::is_noop(&ride::table.as_query(), &Pg));
         assert_eq!(heard, None);
     }
 

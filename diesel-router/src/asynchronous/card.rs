@@ -119,4 +119,3 @@ pub(crate) fn forget_statements(connection: &mut diesel_async::AsyncPgConnection
     connection.set_prepared_statement_cache_size(CacheSize::Disabled);
     connection.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
-

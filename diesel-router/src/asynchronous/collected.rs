@@ -5,9 +5,7 @@ use std::{any::Any, sync::Arc};
 use diesel::{
     QueryResult,
     pg::{Pg, PgMetadataLookup, PgTypeMetadata},
-    query_builder::{
-        CollectedQuery, MoveableBindCollector, QueryFragment, bind_collector::RawBytesBindCollector,
-    },
+    query_builder::{CollectedQuery, MoveableBindCollector, QueryFragment, bind_collector::RawBytesBindCollector},
 };
 
 use super::schema::{Oids, TypeName, Types};
@@ -55,7 +53,8 @@ impl Collected {
         query.collect_binds(&mut binds, &mut lookup, &Pg)?;
         let (mut places, mut typed) = (Vec::new(), Vec::new());
         if !lookup.unknown.is_empty() {
-            let mut other = Lookup { types: types.clone(), has_found: false, unknown: lookup.unknown.clone(), second: true };
+            let mut other =
+                Lookup { types: types.clone(), has_found: false, unknown: lookup.unknown.clone(), second: true };
             let mut others = RawBytesBindCollector::<Pg>::new();
             query.collect_binds(&mut others, &mut other, &Pg)?;
             for (index, (mine, theirs)) in binds.binds.iter().zip(&others.binds).enumerate() {
@@ -182,7 +181,7 @@ impl PgMetadataLookup for Lookup {
 mod tests {
     use diesel::{
         serialize::{IsNull, Output, ToSql, WriteTuple},
-        sql_types::{Array, Integer, Record, SqlType},
+        sql_types::{Array, Integer, SqlType},
     };
 
     use super::*;
@@ -227,7 +226,8 @@ mod tests {
     #[test]
     fn unknown_types_are_filled_in() {
         use diesel::IntoSql;
-        let name = |schema: Option<&str>, name: &str| TypeName { schema: schema.map(str::to_owned), name: name.to_owned() };
+        let name =
+            |schema: Option<&str>, name: &str| TypeName { schema: schema.map(str::to_owned), name: name.to_owned() };
         let known = Arc::new(Types::from([(name(None, "mood"), MOOD), (name(Some("other"), "pair"), PAIR)]));
         let none = Arc::new(Types::new());
         let query = diesel::select((
@@ -246,16 +246,5 @@ mod tests {
         assert_eq!(collected.binds.binds, expected.binds.binds);
         assert_eq!(collected.binds.metadata, expected.binds.metadata);
         assert!(collected.unknown().is_empty());
-    }
-
-    /// A record needs no name, and its fields' types are inside of it.
-    #[test]
-    fn records_are_filled_in() {
-        use diesel::IntoSql;
-        let query = diesel::select((1, Sad).into_sql::<Record<(Integer, Mood)>>());
-        let mut collected = Collected::new("", &query, &Arc::new(Types::new())).unwrap();
-        collected.resolve(&[MOOD]);
-        let value = collected.binds.binds[0].as_deref().unwrap_or_default();
-        assert!(value.windows(4).any(|bytes| bytes == MOOD.0.to_be_bytes()));
     }
 }

@@ -15,12 +15,8 @@ use read_router::{
 use tokio_postgres::CancelToken;
 
 use super::{
-    node::Kept,
-    router::AsyncRouter,
-    routing::Handle,
-    transaction::Pinned,
-    transaction_builder::AsyncTransactionBuilder,
-    watch::changed,
+    node::Kept, router::AsyncRouter, routing::Handle, transaction::Pinned,
+    transaction_builder::AsyncTransactionBuilder, watch::changed,
 };
 use crate::instrument::{Forwarder, Listener};
 
@@ -87,7 +83,9 @@ impl AsyncRoutingConnection {
         let told = told(listener.as_ref());
         let inner = router.inner.clone();
         let handle = Handle { inner, session, view: View::Unannotated, listener, caches: true, kept: Kept::default() };
-        Self { view: AsyncReadConnection { handle, router, pinned: None, idle: TransactionManagerStatus::default(), told } }
+        Self {
+            view: AsyncReadConnection { handle, router, pinned: None, idle: TransactionManagerStatus::default(), told },
+        }
     }
 
     /// The connection itself, whose reads have no class.

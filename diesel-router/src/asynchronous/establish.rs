@@ -41,9 +41,8 @@ async fn primary_of(hosts: &[Target]) -> ConnectionResult<usize> {
     let limit = read_router::Config::default().probe_timeout;
     let servers: Vec<_> = hosts.iter().cloned().map(Server::Target).collect();
     let probes = join_all(servers.iter().map(|server| first_probe(server, limit))).await;
-    let is_primary = |probe: &Result<super::watch::Probe, _>| {
-        probe.as_ref().is_ok_and(|probe| probe.answer.role == Role::Primary)
-    };
+    let is_primary =
+        |probe: &Result<super::watch::Probe, _>| probe.as_ref().is_ok_and(|probe| probe.answer.role == Role::Primary);
     if let Some(primary) = probes.iter().position(is_primary) {
         return Ok(primary);
     }

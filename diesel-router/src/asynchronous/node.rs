@@ -98,7 +98,8 @@ impl Node {
         self.taken.fetch_add(1, Ordering::Relaxed);
         let waited = u64::try_from(now().since(started).as_nanos()).unwrap_or(u64::MAX);
         self.waited_ns.fetch_add(waited, Ordering::Relaxed);
-        if let Some(branch) = checked.opened.and_then(|opened| opened.greeting.branch).filter(|_| self.id.is_primary()) {
+        if let Some(branch) = checked.opened.and_then(|opened| opened.greeting.branch).filter(|_| self.id.is_primary())
+        {
             self.watch.branch_seen(branch);
         }
         Ok(checked)

@@ -20,8 +20,8 @@ use super::{
     finish::finish,
     node::{Checked, Kept},
     router::Inner,
-    runtime::timeout,
     rows::{AsyncRows, Begun, Held, Source},
+    runtime::timeout,
     schema::Types,
     text,
     transaction::{Pinned, has_opened},
@@ -67,7 +67,7 @@ pub(crate) enum Wanted {
 
 /// What came of it.
 pub(crate) enum Output {
-    Rows(AsyncRows),
+    Rows(Box<AsyncRows>),
     Count(usize),
     /// Nothing but a transaction, which the text has left open.
     Opened(Box<Pinned>),
@@ -81,9 +81,13 @@ impl Prepared {
 }
 
 impl Output {
+    pub(crate) fn of(rows: AsyncRows) -> Self {
+        Self::Rows(Box::new(rows))
+    }
+
     pub(crate) fn rows(self) -> QueryResult<AsyncRows> {
         match self {
-            Self::Rows(rows) => Ok(rows),
+            Self::Rows(rows) => Ok(*rows),
             Self::Count(_) | Self::Opened(_) => Err(Error::NotFound),
         }
     }
@@ -143,7 +147,11 @@ pub(crate) trait Attempt: Send {
 
 impl Handle {
     /// Writes a query out, with what is known of it; `types` are those known up to now.
-    pub(crate) fn prepare<Q: QueryFragment<Pg> + QueryId>(&self, query: &Q, types: &Arc<Types>) -> QueryResult<Prepared> {
+    pub(crate) fn prepare<Q: QueryFragment<Pg> + QueryId>(
+        &self,
+        query: &Q,
+        types: &Arc<Types>,
+    ) -> QueryResult<Prepared> {
         let looked = self.inner.queries.look(&self.inner.watch.kinds, query)?;
         let collected = Collected::new(&looked.sql, query, types)?;
         let query_text = self.listener.is_some().then(|| diesel::debug_query::<Pg, _>(query).to_string());
@@ -164,7 +172,7 @@ impl Handle {
         }
         match self.destination(&prepared.looked)? {
             Destination::Write(reason) => self.write(prepared, wanted, reason).await,
-            Destination::Primary(reason) => self.read_on_primary(&mut prepared, None, reason).await.map(Output::Rows),
+            Destination::Primary(reason) => self.read_on_primary(&mut prepared, None, reason).await.map(Output::of),
             Destination::Read(options) => self.read_on_any(prepared, wanted, options).await,
         }
     }
@@ -234,7 +242,7 @@ impl Handle {
             match begun {
                 Ran::Rows(begun) => {
                     let rest = Held { connection, _busy: None };
-                    Ok(Output::Rows(begun.from(Source::Write { session, watch, inner, write, opened, rest })))
+                    Ok(Output::of(begun.from(Source::Write { session, watch, inner, write, opened, rest })))
                 }
                 Ran::Count(count) => {
                     session.acknowledged(&watch, write, opened);
@@ -259,11 +267,9 @@ impl Handle {
             let _ = self.inner.schema.resolve(&mut prepared.query, &connection).await;
         }
         match self.serve(&mut call, &mut ReadOnce { prepared: &mut prepared }).await? {
-            Outcome::Served(rows) => Ok(Output::Rows(rows)),
+            Outcome::Served(rows) => Ok(Output::of(rows)),
             Outcome::Misrouted(reason) => self.write(prepared, wanted, reason).await,
-            Outcome::Primary(reason) => {
-                self.read_on_primary(&mut prepared, Some(&call), reason).await.map(Output::Rows)
-            }
+            Outcome::Primary(reason) => self.read_on_primary(&mut prepared, Some(&call), reason).await.map(Output::of),
         }
     }
 

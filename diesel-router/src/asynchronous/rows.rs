@@ -53,11 +53,34 @@ const AHEAD: usize = 64;
 
 /// Where the rows come from and what the session must hear of them.
 pub(crate) enum Source {
-    Replica { session: SharedSession, watch: Arc<Watch>, node: NodeId, proof: Proof, served: Served, rest: Held },
-    PrimaryRead { session: SharedSession, watch: Arc<Watch>, opened: Option<Opened>, rest: Held },
-    Write { session: SharedSession, watch: Arc<Watch>, inner: Weak<Inner>, write: WriteId, opened: Option<Opened>, rest: Held },
+    Replica {
+        session: SharedSession,
+        watch: Arc<Watch>,
+        node: NodeId,
+        proof: Proof,
+        served: Served,
+        rest: Held,
+    },
+    PrimaryRead {
+        session: SharedSession,
+        watch: Arc<Watch>,
+        opened: Option<Opened>,
+        rest: Held,
+    },
+    Write {
+        session: SharedSession,
+        watch: Arc<Watch>,
+        inner: Weak<Inner>,
+        write: WriteId,
+        opened: Option<Opened>,
+        rest: Held,
+    },
     /// A transaction's: its connection stays with the handle.
-    Pinned { session: SharedSession, watch: Arc<Watch>, place: Seen },
+    Pinned {
+        session: SharedSession,
+        watch: Arc<Watch>,
+        place: Seen,
+    },
     Ended,
 }
 
@@ -161,14 +184,16 @@ impl Source {
     fn ended(&mut self, error: Option<&Error>) {
         self.seen();
         match std::mem::replace(self, Self::Ended) {
-            Self::Write { session, watch, inner, write, opened, rest } => {
-                match error.map(Fault::of) {
-                    Some(Fault::Gone) => doubt::settle_later(inner, session, write, opened),
-                    Some(Fault::Unclear) => doubt::look(inner, session, write, rest.connection),
-                    _ => session.acknowledged(&watch, write, opened),
-                }
+            Self::Write { session, watch, inner, write, opened, rest } => match error.map(Fault::of) {
+                Some(Fault::Gone) => doubt::settle_later(inner, session, write, opened),
+                Some(Fault::Unclear) => doubt::look(inner, session, write, rest.connection),
+                _ => session.acknowledged(&watch, write, opened),
+            },
+            Self::Replica { rest, .. } | Self::PrimaryRead { rest, .. }
+                if error.map(Fault::of) == Some(Fault::Gone) =>
+            {
+                rest.connection.discard()
             }
-            Self::Replica { rest, .. } | Self::PrimaryRead { rest, .. } if error.map(Fault::of) == Some(Fault::Gone) => rest.connection.discard(),
             _ => {}
         }
     }

@@ -118,9 +118,7 @@ impl Target {
         let Some(runtime) = &self.runtime else { return establish(&self.config).await };
         let config = self.config.clone();
         let opened = runtime.spawn(async move { establish(&config).await }).await;
-        opened.unwrap_or_else(|error| {
-            Err((Failure::Unreachable, ConnectionError::BadConnection(error.to_string())))
-        })
+        opened.unwrap_or_else(|error| Err((Failure::Unreachable, ConnectionError::BadConnection(error.to_string()))))
     }
 }
 

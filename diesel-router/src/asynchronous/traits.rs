@@ -14,7 +14,7 @@ use diesel_async::{
 use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
-    connection::{AsyncRoutingConnection, AsyncReadConnection},
+    connection::{AsyncReadConnection, AsyncRoutingConnection},
     establish,
     routing::{Output, Prepared, Wanted},
     rows::AsyncRows,

@@ -204,7 +204,7 @@ impl Pinned {
         match out {
             Ok(Ran::Rows(begun)) => {
                 let (session, watch) = (handle.session.clone(), handle.inner.watch.clone());
-                Ok(Output::Rows(begun.from(Source::Pinned { session, watch, place })))
+                Ok(Output::of(begun.from(Source::Pinned { session, watch, place })))
             }
             Ok(Ran::Count(count)) => {
                 self.touched();
@@ -269,9 +269,7 @@ impl Pinned {
             };
             let out = Self::waiting(&handle, place, is_lost, statement).await;
             let in_doubt = match (&out, write) {
-                (Err(error), Some(_)) => {
-                    doubt::leaves_in_doubt(connection, error, watch.config.probe_timeout).await
-                }
+                (Err(error), Some(_)) => doubt::leaves_in_doubt(connection, error, watch.config.probe_timeout).await,
                 _ => false,
             };
             if self.changed_schema {

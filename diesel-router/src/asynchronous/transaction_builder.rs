@@ -6,7 +6,7 @@ use diesel::{QueryResult, pg::Pg};
 use diesel_async::{AsyncConnection, TransactionManager};
 
 use super::{
-    connection::{AsyncRoutingConnection, AsyncReadConnection},
+    connection::{AsyncReadConnection, AsyncRoutingConnection},
     transaction::Beginning,
 };
 
@@ -100,10 +100,7 @@ impl<'a, C: Begins> AsyncTransactionBuilder<'a, C> {
     /// The closure's, or Diesel's if the transaction could not begin or end.
     pub async fn run<'b, T, E, F>(&mut self, f: F) -> Result<T, E>
     where
-        for<'r> F: AsyncFnOnce(&'r mut C) -> Result<T, E>
-            + AsyncFunc<&'r mut C, Result<T, E>, Fut: Send>
-            + Send
-            + 'a,
+        for<'r> F: AsyncFnOnce(&'r mut C) -> Result<T, E> + AsyncFunc<&'r mut C, Result<T, E>, Fut: Send> + Send + 'a,
         T: 'b,
         E: From<diesel::result::Error> + 'b,
     {

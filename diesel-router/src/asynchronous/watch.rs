@@ -127,7 +127,9 @@ async fn connect(server: &Server) -> Result<(AsyncPgConnection, Greeting), Faile
     connection.set_instrumentation(|_: InstrumentationEvent<'_>| {});
     match text::greet(&connection, false).await {
         Ok(Some(greeting)) => Ok((connection, greeting)),
-        Ok(None) => Err((Failure::Answer, ConnectionError::BadConnection("the server does not say who it is".to_owned()))),
+        Ok(None) => {
+            Err((Failure::Answer, ConnectionError::BadConnection("the server does not say who it is".to_owned())))
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -139,7 +141,9 @@ async fn position(connection: &AsyncPgConnection) -> Result<Answer, Failed> {
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
     match timeout(limit, work).await {
         Ok(done) => done,
-        Err(_) => Err((Failure::Timeout, ConnectionError::BadConnection("the server did not answer in time".to_owned()))),
+        Err(_) => {
+            Err((Failure::Timeout, ConnectionError::BadConnection("the server did not answer in time".to_owned())))
+        }
     }
 }
 

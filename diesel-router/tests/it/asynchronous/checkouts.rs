@@ -45,7 +45,10 @@ async fn a_checkout_is_one_proven_server_and_read_only() {
         let mut conn = session.checkout(ReadClass::MustSeeMyWrite).await.unwrap();
         assert_eq!((conn.node(), handler(&mut conn).await.unwrap()), (NodeId::PRIMARY, 4));
         let refused = diesel::update(t::table).set(t::v.eq(5)).execute(&mut conn).await;
-        assert!(matches!(refused, Err(Error::DatabaseError(diesel::result::DatabaseErrorKind::ReadOnlyTransaction, _))));
+        assert!(matches!(
+            refused,
+            Err(Error::DatabaseError(diesel::result::DatabaseErrorKind::ReadOnlyTransaction, _))
+        ));
     }
     let mut conn = session.new_session();
     conn.batch_execute("UPDATE t SET v = 6").await.expect("the connection does not go back read-only");

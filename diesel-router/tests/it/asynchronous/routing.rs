@@ -43,11 +43,8 @@ async fn each_statement_goes_where_it_belongs() {
     let written = diesel::insert_into(t::table).values((t::id.eq(1), t::v.eq(5))).execute(&mut conn).await.unwrap();
     assert_eq!(written, 1);
     assert_eq!(served(&conn), (NodeId::PRIMARY, Some(PrimaryReason::NotARead)));
-    let back: (i32, i64) = diesel::insert_into(t::table)
-        .values((t::id.eq(2), t::v.eq(7)))
-        .get_result(&mut conn)
-        .await
-        .unwrap();
+    let back: (i32, i64) =
+        diesel::insert_into(t::table).values((t::id.eq(2), t::v.eq(7))).get_result(&mut conn).await.unwrap();
     assert_eq!(back, (2, 7));
     assert_eq!(sum(conn.read(ReadClass::MustSeeMyWrite.wait(LIMIT))).await.unwrap(), Some(7));
     assert_eq!(served(&conn), (NodeId(1), None));
@@ -89,8 +86,7 @@ async fn rows_hold_their_connection_until_the_last() {
     assert_eq!(status[1].connections, status[1].idle);
     // A write's rows that nobody wants are read to their end.
     let sql = "UPDATE t SET v = v + 1 RETURNING v";
-    let mut stream =
-        AsyncConnectionCore::load(&mut conn, diesel::sql_query(sql).into_boxed()).await.unwrap();
+    let mut stream = AsyncConnectionCore::load(&mut conn, diesel::sql_query(sql).into_boxed()).await.unwrap();
     assert!(stream.try_next().await.unwrap().is_some());
     drop(stream);
     let view = conn.read(ReadClass::MustSeeMyWrite.wait(LIMIT));
@@ -136,7 +132,10 @@ async fn a_replica_that_dies_is_left_and_returned_to() {
     sum(conn.eventual()).await.unwrap();
     assert_eq!(served(&conn).0, NodeId::PRIMARY);
     let error = sum(conn.read(ReadClass::Eventual.or_error())).await.unwrap_err();
-    assert!(matches!(refusal(&error), Some(Refusal::NoReplica(_))) || matches!(error, Error::DatabaseError(..)), "{error}");
+    assert!(
+        matches!(refusal(&error), Some(Refusal::NoReplica(_))) || matches!(error, Error::DatabaseError(..)),
+        "{error}"
+    );
     cluster.replica(0).start().unwrap();
     until("the replica serves again", async || {
         sum(db.0.new_session().eventual()).await.unwrap();
@@ -209,10 +208,7 @@ async fn what_a_statement_leaves_with_a_connection_is_found_there_and_by_nobody_
     assert_eq!(notified.expect("in time").unwrap().unwrap().payload, "now");
     drop(mine);
     let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mine'";
-    until("the connection is closed", async || {
-        number(&mut db.0.new_session(), left).await.unwrap() == 0
-    })
-    .await;
+    until("the connection is closed", async || number(&mut db.0.new_session(), left).await.unwrap() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -104,7 +104,9 @@ async fn a_read_only_transaction_of_a_class_runs_whole_on_one_replica() {
         .read_committed()
         .read_write()
         .not_deferrable()
-        .run(async |conn| number(conn, "SELECT (current_setting('transaction_isolation') = 'read committed')::int").await)
+        .run(async |conn| {
+            number(conn, "SELECT (current_setting('transaction_isolation') = 'read committed')::int").await
+        })
         .await
         .unwrap();
     assert_eq!(level, 1);
@@ -136,9 +138,7 @@ async fn a_connection_comes_back_clean_however_a_transaction_ends() {
         match round % 10 {
             0 => {
                 let failed = conn
-                    .transaction::<_, Error, _>(async |conn| {
-                        conn.batch_execute("INSERT INTO d VALUES (1), (1)").await
-                    })
+                    .transaction::<_, Error, _>(async |conn| conn.batch_execute("INSERT INTO d VALUES (1), (1)").await)
                     .await;
                 assert!(failed.is_err(), "the constraint is checked by COMMIT");
             }
@@ -173,10 +173,8 @@ async fn a_connection_comes_back_clean_however_a_transaction_ends() {
             }
         }
         if round % 10 >= 8 {
-            until("the primary is reached again", async || {
-                router.session().batch_execute("SELECT 1").await.is_ok()
-            })
-            .await;
+            until("the primary is reached again", async || router.session().batch_execute("SELECT 1").await.is_ok())
+                .await;
         }
     }
     is_clean(&cluster, &router.session()).await;
@@ -197,8 +195,7 @@ async fn polled<T>(work: impl Future<Output = T>, polls: usize) {
 async fn a_commit_that_nobody_waits_for_is_made_and_seen() {
     let Stage { cluster, db: _db } = stage(1).await;
     let relay = Relay::to(cluster.primary()).unwrap();
-    let router =
-        AsyncRouter::builder(relay.url()).replica(cluster.replica(0).url()).connect().await.unwrap();
+    let router = AsyncRouter::builder(relay.url()).replica(cluster.replica(0).url()).connect().await.unwrap();
     let mut conn = router.session();
     RoutedTransactions::begin_transaction(&mut conn).await.unwrap();
     conn.batch_execute("UPDATE t SET v = 8").await.unwrap();

@@ -56,7 +56,8 @@ diesel::table! {
     }
 }
 
-const CREATE: &str = "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TABLE day (id int PRIMARY KEY, mood mood NOT NULL)";
+const CREATE: &str =
+    "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TABLE day (id int PRIMARY KEY, mood mood NOT NULL)";
 const DROP: &str = "DROP TABLE day; DROP TYPE mood";
 
 async fn lives(db: &Async, first: i32) -> Result<(), Error> {
