@@ -54,7 +54,9 @@ pub enum Refusal {
     #[error("this read has no class, and unannotated reads are an error here; say read(class) or on_primary()")]
     Unannotated,
     /// The primary's name leads to a standby, which may lack what the session has seen.
-    #[error("the primary's URL leads to a server in recovery, which proves nothing for this read; check where it points")]
+    #[error(
+        "the primary's URL leads to a server in recovery, which proves nothing for this read; check where it points"
+    )]
     InRecovery,
     /// The primary that answers cannot have what the session has seen.
     #[error(transparent)]

@@ -20,13 +20,12 @@ impl Listener {
     }
 
     /// One that is told the node too.
-    pub(crate) fn with_node(
-        callback: impl FnMut(Option<NodeId>, InstrumentationEvent<'_>) + Send + 'static,
-    ) -> Self {
+    pub(crate) fn with_node(callback: impl FnMut(Option<NodeId>, InstrumentationEvent<'_>) + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(callback)))
     }
 
-    /// What [`set_default_instrumentation`](diesel::connection::set_default_instrumentation) says that a new connection has.
+    /// What [`set_default_instrumentation`](diesel::connection::set_default_instrumentation) says that a new connection
+    /// has.
     pub(crate) fn by_default() -> Option<Self> {
         get_default_instrumentation().map(Self::new)
     }

@@ -54,7 +54,11 @@ impl Looked {
 
 impl QueryKinds {
     /// Looks at a query: one that has a static identity is walked the first time only.
-    pub(crate) fn look<Q: QueryFragment<Pg> + QueryId>(&self, kinds: &StatementKinds, query: &Q) -> QueryResult<Looked> {
+    pub(crate) fn look<Q: QueryFragment<Pg> + QueryId>(
+        &self,
+        kinds: &StatementKinds,
+        query: &Q,
+    ) -> QueryResult<Looked> {
         let id = Q::query_id();
         if let Some(known) = id.and_then(|id| self.known.load().get(&id).cloned()) {
             let class = known.has_class.then(|| hear(true, || query.is_noop(&Pg)).1).flatten();

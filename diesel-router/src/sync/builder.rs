@@ -12,7 +12,7 @@ use read_router::{
 
 use super::{
     Replica, Router, Source,
-    monitor::{First, Failed, Monitors, Target},
+    monitor::{Failed, First, Monitors, Target},
     node::Node,
     router::{Inner, lazy},
     source::{Kind, Pool},
@@ -52,9 +52,9 @@ impl Builder {
         }
     }
 
-    /// Adds a replica: a URL, an existing pool, or a [`Replica`] with a weight, a group, or the classes that it serves. It may be down at
-    /// the start, and it may be the primary under another name, as in development; then it is always fresh. Defaults to
-    /// none: all goes to the primary, as with the plain connection.
+    /// Adds a replica: a URL, an existing pool, or a [`Replica`] with a weight, a group, or the classes that it serves.
+    /// It may be down at the start, and it may be the primary under another name, as in development; then it is always
+    /// fresh. Defaults to none: all goes to the primary, as with the plain connection.
     pub fn replica(mut self, replica: impl Into<Replica>) -> Self {
         self.replicas.push(replica.into());
         self
@@ -68,17 +68,17 @@ impl Builder {
 
     /// Replaces all timings. Defaults to [`Config::default`].
     ///
-    /// libpq blocks, so that two of them are not exact here. `replica_read_timeout` is the server's `statement_timeout`: a server that hangs
-    /// altogether, or a host that vanishes, is noticed by the TCP settings that the connection string has, which are 15
-    /// seconds where it has none. `probe_timeout` takes such a node out for reads to come; it does not end a read that is
-    /// on its way there.
+    /// libpq blocks, so that two of them are not exact here. `replica_read_timeout` is the server's
+    /// `statement_timeout`: a server that hangs altogether, or a host that vanishes, is noticed by the TCP settings
+    /// that the connection string has, which are 15 seconds where it has none. `probe_timeout` takes such a node out
+    /// for reads to come; it does not end a read that is on its way there.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means: decide
-    /// on what is known. Defaults to 100 ms.
+    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means:
+    /// decide on what is known. Defaults to 100 ms.
     pub fn strict_wait(mut self, budget: Duration) -> Self {
         self.config.strict_wait = budget;
         self
@@ -96,30 +96,30 @@ impl Builder {
         self
     }
 
-    /// Whether a `MustSeeMyWrite` read that falls back to the primary waits until the primary shows all that replicas have
-    /// shown its session. Defaults to `false`.
+    /// Whether a `MustSeeMyWrite` read that falls back to the primary waits until the primary shows all that replicas
+    /// have shown its session. Defaults to `false`.
     ///
     /// A standby shows a commit a moment before its primary does, and with synchronous replication for as long as the
     /// primary waits for its standbys: a read on a replica followed by one on the primary may then go back in time, by
     /// commits that were not acknowledged to anyone yet. With this option it does not, for every session of this
     /// router and for tokens handed over between processes that all have it.
     ///
-    /// It adds no statement and costs nothing while replicas serve. A fallback after a replica read waits for an answer of
-    /// that replica, or of another one that is past it, and for one of the primary, which takes milliseconds; it waits as
-    /// long as a transaction runs on the primary that is older than what the replica showed. What the wait budget does not
-    /// cover is an error whose [`refusal`](crate::refusal) is [`Unsettled`](read_router::PrimaryReason::Unsettled): also
-    /// where all replicas are gone since, and with a budget of zero. Writes, transactions that may write, and reads
-    /// without a class never wait.
+    /// It adds no statement and costs nothing while replicas serve. A fallback after a replica read waits for an answer
+    /// of that replica, or of another one that is past it, and for one of the primary, which takes milliseconds; it
+    /// waits as long as a transaction runs on the primary that is older than what the replica showed. What the wait
+    /// budget does not cover is an error whose [`refusal`](crate::refusal) is
+    /// [`Unsettled`](read_router::PrimaryReason::Unsettled): also where all replicas are gone since, and with a budget
+    /// of zero. Writes, transactions that may write, and reads without a class never wait.
     pub fn monotonic_fallback(mut self, wanted: bool) -> Self {
         self.sessions.monotonic_fallback = wanted;
         self
     }
 
-    /// How long a session's `Eventual` and `SecondsStale` reads go to the primary after each of its writes. Defaults to no
-    /// time at all.
+    /// How long a session's `Eventual` and `SecondsStale` reads go to the primary after each of its writes. Defaults to
+    /// no time at all.
     ///
-    /// The cheap alternative to `MustSeeMyWrite` and tokens, and a guess where they have proof: a replica that lags by more
-    /// is read without the write. For sessions that live on between requests keep
+    /// The cheap alternative to `MustSeeMyWrite` and tokens, and a guess where they have proof: a replica that lags by
+    /// more is read without the write. For sessions that live on between requests keep
     /// [`last_write`](super::RoutingConnection::last_write) and give it to
     /// [`session_after_write`](Router::session_after_write).
     pub fn primary_window(mut self, window: Duration) -> Self {
@@ -146,8 +146,8 @@ impl Builder {
         self
     }
 
-    /// Changes the options of every pool that is given by a URL: timeouts, a customizer, an event handler. Connections are
-    /// opened when they are wanted, and asked whether they are alive after a second of idleness, whatever it says.
+    /// Changes the options of every pool that is given by a URL: timeouts, a customizer, an event handler. Connections
+    /// are opened when they are wanted, and asked whether they are alive after a second of idleness, whatever it says.
     pub fn map_pool_options(mut self, map: impl Fn(PoolBuilder) -> PoolBuilder + Send + Sync + 'static) -> Self {
         self.map_pool = Some(Arc::new(map));
         self
@@ -156,9 +156,9 @@ impl Builder {
     /// Asks every node once and starts the probes, one thread for each node.
     ///
     /// # Errors
-    /// If the primary cannot be reached or is a replica, if a replica belongs to another cluster, is a second primary or is
-    /// listed twice, or if a setting makes no sense. A replica that does not answer is no error; nor is one that refuses
-    /// the login, which libpq does not tell apart: the event says so.
+    /// If the primary cannot be reached or is a replica, if a replica belongs to another cluster, is a second primary
+    /// or is listed twice, or if a setting makes no sense. A replica that does not answer is no error; nor is one that
+    /// refuses the login, which libpq does not tell apart: the event says so.
     pub fn connect(self) -> Result<Router, Error> {
         self.config.check()?;
         let urls: Vec<_> = self.replicas.iter().filter_map(|replica| replica.source.url()).collect();
@@ -183,7 +183,8 @@ impl Builder {
                 Kind::Pool(pool) => (pool, false),
                 Kind::Url(url) => {
                     let builder = Pool::builder().max_size(pool_size);
-                    let builder = map_pool.as_ref().map_or_else(|| Pool::builder().max_size(pool_size), |map| map(builder));
+                    let builder =
+                        map_pool.as_ref().map_or_else(|| Pool::builder().max_size(pool_size), |map| map(builder));
                     (lazy(builder, &url), true)
                 }
             };

@@ -41,8 +41,8 @@ use crate::{error::Refusal, kinds::Looked};
 ///
 /// # Guaranteed
 /// When it was taken, the server had what the class asks for, and a replica only goes forward. It is read-only wherever
-/// it leads, the primary included, unless a transaction asks for READ WRITE by name. While it is held, and from then on, the session's strict reads
-/// see everything that may have been read through it.
+/// it leads, the primary included, unless a transaction asks for READ WRITE by name. While it is held, and from then
+/// on, the session's strict reads see everything that may have been read through it.
 ///
 /// # Not guaranteed
 /// It proves its class when it is taken, not again later: a write of the session that comes after is not covered, and a
@@ -62,8 +62,8 @@ enum Place {
 
 /// A guard on the primary, for code that is bound to [`PgConnection`] and writes.
 ///
-/// While it lives the session's strict reads go to the primary: what it does is not seen statement by statement. When it is dropped the
-/// session has seen all of it, and a transaction that is still open is rolled back.
+/// While it lives the session's strict reads go to the primary: what it does is not seen statement by statement. When
+/// it is dropped the session has seen all of it, and a transaction that is still open is rolled back.
 pub struct WriteCheckout {
     router: Router,
     session: SharedSession,
@@ -71,8 +71,8 @@ pub struct WriteCheckout {
     checked: Option<Checked>,
 }
 
-/// A connection that belongs to no session any more, for `LISTEN` and the like. It keeps its place in the primary's pool, and
-/// is closed in the end.
+/// A connection that belongs to no session any more, for `LISTEN` and the like. It keeps its place in the primary's
+/// pool, and is closed in the end.
 pub struct Detached(Checked);
 
 impl RoutingConnection {
@@ -141,9 +141,11 @@ fn checkout(context: &mut Context, options: ReadOptions) -> QueryResult<Checkout
 
 fn checkout_primary(context: &mut Context, call: &Call, reason: PrimaryReason) -> QueryResult<Checked> {
     let router = context.router.clone();
-    // Where nothing is known but the application's pool, one of its connections is made read-only and closed in the end.
+    // Where nothing is known but the application's pool, one of its connections is made read-only and closed in the
+    // end.
     let from = router.inner.read_only();
-    let (mut checked, reason) = context.acquire_primary(Some(from.unwrap_or(router.inner.primary())), Some(call), reason)?;
+    let (mut checked, reason) =
+        context.acquire_primary(Some(from.unwrap_or(router.inner.primary())), Some(call), reason)?;
     if from.is_none() {
         checked.spoil();
         checked.batch_execute(probe::READ_ONLY)?;
@@ -212,8 +214,8 @@ impl WriteCheckout {
         if is_open { Err(Refusal::InTransaction.into()) } else { Ok(connection.token()) }
     }
 
-    /// Takes the connection out of the session: what was done with it up to here is covered, what is done from here on is
-    /// not.
+    /// Takes the connection out of the session: what was done with it up to here is covered, what is done from here on
+    /// is not.
     ///
     /// # Panics
     /// Never: there is a connection until the guard is gone.

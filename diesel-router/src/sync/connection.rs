@@ -17,9 +17,9 @@ use crate::instrument::Listener;
 
 /// A connection of one session that sends each statement where it belongs.
 ///
-/// It implements Diesel's connection traits, so that code written for any `C: LoadConnection<Backend = Pg>` takes it as it
-/// takes a [`PgConnection`]. Writes, transactions, and reads that nobody has decided about go to the primary; a read goes
-/// to a replica where the caller says which class it has, at the connection or at the query
+/// It implements Diesel's connection traits, so that code written for any `C: LoadConnection<Backend = Pg>` takes it as
+/// it takes a [`PgConnection`]. Writes, transactions, and reads that nobody has decided about go to the primary; a read
+/// goes to a replica where the caller says which class it has, at the connection or at the query
 /// ([`read_class`](crate::QueryClass::read_class)):
 ///
 /// ```no_run
@@ -41,16 +41,16 @@ use crate::instrument::Listener;
 ///
 /// # What it is
 /// A handle over the router's pools, to be made for each request, user or job by [`Router::session`]; it costs two
-/// allocations and no connection. A connection is taken from a pool for a statement, and for a transaction to its end. It is
-/// the session that [`ReadClass::MustSeeMyWrite`] speaks of; [`same_session`](Self::same_session) gives another handle of
-/// it.
+/// allocations and no connection. A connection is taken from a pool for a statement, and for a transaction to its end.
+/// It is the session that [`ReadClass::MustSeeMyWrite`] speaks of; [`same_session`](Self::same_session) gives another
+/// handle of it.
 ///
-/// `LISTEN`, `SET`, temporary tables, advisory locks and the like leave something with their connection: a handle that ran
-/// one keeps that connection of the primary for all that it sends there, and closes it in the end.
+/// `LISTEN`, `SET`, temporary tables, advisory locks and the like leave something with their connection: a handle that
+/// ran one keeps that connection of the primary for all that it sends there, and closes it in the end.
 ///
 /// # When its connection breaks
-/// An open transaction has been rolled back by the server; statements fail until the caller rolls back too, as Diesel does
-/// by itself where [`transaction`](diesel::Connection::transaction) runs it. Then the handle goes on with another
+/// An open transaction has been rolled back by the server; statements fail until the caller rolls back too, as Diesel
+/// does by itself where [`transaction`](diesel::Connection::transaction) runs it. Then the handle goes on with another
 /// connection.
 pub struct RoutingConnection {
     /// With the class that was said last, which is of no meaning to this type.
@@ -109,8 +109,8 @@ impl RoutingConnection {
         self.view(View::Primary)
     }
 
-    /// Builds a transaction as [`PgConnection::build_transaction`] does. It runs on the primary; one that is READ ONLY and
-    /// may run on a replica is built on a [view](Self::read) with a class.
+    /// Builds a transaction as [`PgConnection::build_transaction`] does. It runs on the primary; one that is READ ONLY
+    /// and may run on a replica is built on a [view](Self::read) with a class.
     pub fn build_transaction(&mut self) -> TransactionBuilder<'_, Self> {
         TransactionBuilder::new(self)
     }
@@ -118,8 +118,8 @@ impl RoutingConnection {
     /// The primary's own connection, for what Diesel offers on nothing else: COPY TO, and code that is bound to
     /// [`PgConnection`].
     ///
-    /// It is this handle's for as long as it is borrowed, and from then on what the handle uses on the primary. Until the
-    /// handle is used again, or dropped, strict reads of the session go to the primary. In a transaction it is the
+    /// It is this handle's for as long as it is borrowed, and from then on what the handle uses on the primary. Until
+    /// the handle is used again, or dropped, strict reads of the session go to the primary. In a transaction it is the
     /// transaction's connection; one that is begun here goes on.
     ///
     /// # Errors
@@ -128,14 +128,14 @@ impl RoutingConnection {
         self.plain().primary()
     }
 
-    /// The notifications that have come, as [`PgConnection::notifications_iter`] has them; none if this handle has not said
-    /// `LISTEN`.
+    /// The notifications that have come, as [`PgConnection::notifications_iter`] has them; none if this handle has not
+    /// said `LISTEN`.
     pub fn notifications_iter(&mut self) -> impl Iterator<Item = QueryResult<PgNotification>> + '_ {
         self.read.handle.kept().into_iter().flat_map(PgConnection::notifications_iter)
     }
 
-    /// Tells `callback` of everything that happens on this handle, with the node on which it does; `None` stands for the
-    /// handle itself, which begins and ends transactions. It takes the place of
+    /// Tells `callback` of everything that happens on this handle, with the node on which it does; `None` stands for
+    /// the handle itself, which begins and ends transactions. It takes the place of
     /// [`set_instrumentation`](diesel::Connection::set_instrumentation).
     pub fn set_routing_instrumentation(
         &mut self,
@@ -191,8 +191,8 @@ impl RoutingConnection {
 
     /// Where the session's last statement outside a transaction was served, and why there; `None` before the first.
     ///
-    /// `None` also after a read that was served nowhere. With statements of one session running at the same time it is the
-    /// last one's to be decided.
+    /// `None` also after a read that was served nowhere. With statements of one session running at the same time it is
+    /// the last one's to be decided.
     #[must_use]
     pub fn last_served(&self) -> Option<Served> {
         self.read.handle.session().last()
@@ -211,7 +211,8 @@ impl RoutingConnection {
     }
 
     /// How long ago the session's last write ended, as far as it counts for
-    /// [`Builder::primary_window`](super::Builder::primary_window); `None` if it has not written, or there is no such window.
+    /// [`Builder::primary_window`](super::Builder::primary_window); `None` if it has not written, or there is no such
+    /// window.
     #[must_use]
     pub fn last_write(&self) -> Option<Duration> {
         self.read.handle.session().with(|session| session.last_write()).map(|at| now().since(at))

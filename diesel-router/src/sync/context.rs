@@ -249,8 +249,8 @@ impl Context {
         }
     }
 
-    /// A connection of the primary for a read. A strict one's must not be to the old primary; what a failover may have lost
-    /// is reported, or refused where the caller wants no fallback.
+    /// A connection of the primary for a read. A strict one's must not be to the old primary; what a failover may have
+    /// lost is reported, or refused where the caller wants no fallback.
     pub(super) fn acquire_primary(
         &mut self,
         from: Option<&Node>,

@@ -27,8 +27,8 @@ pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnectio
 fn find_primary(urls: &[String]) -> ConnectionResult<usize> {
     let mut cause = None;
     for (index, url) in urls.iter().enumerate() {
-        let answer = PgConnection::establish(&url::with_parameter(url, "connect_timeout", "2"))
-            .and_then(|mut connection| {
+        let answer =
+            PgConnection::establish(&url::with_parameter(url, "connect_timeout", "2")).and_then(|mut connection| {
                 question::is_in_recovery(&mut connection).map_err(ConnectionError::CouldntSetupConfiguration)
             });
         match answer {

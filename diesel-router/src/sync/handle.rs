@@ -3,7 +3,8 @@
 use diesel::{
     Connection, PgConnection, QueryResult,
     connection::{
-        AnsiTransactionManager, CacheSize, Instrumentation, SimpleConnection, TransactionManager, TransactionManagerStatus,
+        AnsiTransactionManager, CacheSize, Instrumentation, SimpleConnection, TransactionManager,
+        TransactionManagerStatus,
     },
     pg::{GetPgMetadataCache, Pg, PgMetadataCache},
     query_builder::{QueryFragment, QueryId},
@@ -72,8 +73,8 @@ impl Handle {
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {
             let opened = given.opened;
-            let is_open = !matches!(given.depth(), Ok(None))
-                || !is_last && given.has_open_transaction(&self.context.wishes);
+            let is_open =
+                !matches!(given.depth(), Ok(None)) || !is_last && given.has_open_transaction(&self.context.wishes);
             if given.depth().is_err() {
                 let write = self.context.session.with(Session::write_sent);
                 self.doubt(write, opened);

@@ -67,11 +67,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 impl Monitors {
     pub(super) fn new(watch: Arc<Watch>, nodes: usize) -> Arc<Self> {
-        Arc::new(Self {
-            watch,
-            stop: AtomicBool::new(false),
-            begun: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-        })
+        Arc::new(Self { watch, stop: AtomicBool::new(false), begun: (0..nodes).map(|_| AtomicU64::new(0)).collect() })
     }
 
     /// Starts the node's thread.

@@ -99,7 +99,16 @@ pub(super) struct Checked {
 impl Node {
     pub(super) fn new(id: NodeId, pool: Pool, is_ours: bool, watch: Arc<Watch>) -> Self {
         let read_only = !id.is_primary();
-        Self { id, pool, is_ours, read_only, watch, closed: AtomicBool::new(false), times: Times::default(), lost: Lost::default() }
+        Self {
+            id,
+            pool,
+            is_ours,
+            read_only,
+            watch,
+            closed: AtomicBool::new(false),
+            times: Times::default(),
+            lost: Lost::default(),
+        }
     }
 
     /// The same server by another pool, whose connections are read-only.
@@ -336,8 +345,8 @@ impl Checked {
         self.notes().is_some_and(|notes| notes.limit.0 != notes.limit.1)
     }
 
-    /// Sets the time limit of statements, if it is not set so. `None` leaves it as it is set by the server; a shorter one of
-    /// the server's stays.
+    /// Sets the time limit of statements, if it is not set so. `None` leaves it as it is set by the server; a shorter
+    /// one of the server's stays.
     pub(super) fn limit(&mut self, limit: Option<Duration>) -> QueryResult<()> {
         let (own, set) = self.notes().map_or((0, 0), |notes| notes.limit);
         let wanted = match limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)) {

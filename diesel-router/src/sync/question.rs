@@ -82,7 +82,8 @@ pub(super) fn is_in_recovery(connection: &mut PgConnection) -> QueryResult<bool>
     Ok(answer.as_deref() == Some("true"))
 }
 
-/// Makes a replica's connection read-only and returns the time limit of its statements, in milliseconds; zero means none.
+/// Makes a replica's connection read-only and returns the time limit of its statements, in milliseconds; zero means
+/// none.
 pub(super) fn make_read_only(connection: &mut PgConnection) -> QueryResult<u64> {
     connection.batch_execute(probe::READ_ONLY)?;
     let limit: S = ask::<T, S>(

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::kinds::QueryKinds;
 
-/// A primary and its replicas. Clones are the same router; with the last one, and the last of its connections, the probes
-/// end.
+/// A primary and its replicas. Clones are the same router; with the last one, and the last of its connections, the
+/// probes end.
 ///
 /// ```no_run
 /// use diesel::prelude::*;
@@ -124,8 +124,8 @@ impl Router {
         Builder::new(primary.into())
     }
 
-    /// A connection with a session of its own, which has neither written nor read: for one request, user or job. Its strict
-    /// reads stay on the replica that it read from last as long as that one serves.
+    /// A connection with a session of its own, which has neither written nor read: for one request, user or job. Its
+    /// strict reads stay on the replica that it read from last as long as that one serves.
     #[must_use]
     pub fn session(&self) -> RoutingConnection {
         self.with_session(self.inner.session(Session::new(true)))
@@ -188,8 +188,8 @@ impl Router {
         self.inner.nodes.iter().chain(self.inner.read_only.get()).map(status).collect()
     }
 
-    /// Ends the probes and closes the idle connections of the pools that the router built, for all clones. From here on no
-    /// connection is given out; those in use are closed when they come back and the last clone is gone.
+    /// Ends the probes and closes the idle connections of the pools that the router built, for all clones. From here on
+    /// no connection is given out; those in use are closed when they come back and the last clone is gone.
     pub fn close(&self) {
         self.inner.monitors.stop();
         self.inner.nodes.iter().chain(self.inner.read_only.get()).for_each(Node::close);

@@ -39,8 +39,8 @@ impl Schema {
     }
 }
 
-/// Forgets prepared statements and the OIDs of types, on both sides: after a change both may be those of something that is
-/// gone. Not inside of a transaction that has failed.
+/// Forgets prepared statements and the OIDs of types, on both sides: after a change both may be those of something that
+/// is gone. Not inside of a transaction that has failed.
 pub(super) fn forget(connection: &mut PgConnection, wanted: CacheSize) {
     connection.set_prepared_statement_cache_size(match wanted {
         CacheSize::Disabled => CacheSize::Unbounded,

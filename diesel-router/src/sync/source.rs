@@ -13,9 +13,9 @@ pub(super) type Pool = r2d2::Pool<ConnectionManager<PgConnection>>;
 
 /// Where one server is: a URL (or libpq's `host=.. dbname=..`), or a pool that the application has built.
 ///
-/// A pool is taken as it is, with its customizer, its size and its timeouts. When one of its connections is taken for the
-/// first time it is asked whose it is, which is one round trip for each connection's life. The probes take one connection
-/// of it for themselves, unless [`probe_url`](Self::probe_url) says where else they lead.
+/// A pool is taken as it is, with its customizer, its size and its timeouts. When one of its connections is taken for
+/// the first time it is asked whose it is, which is one round trip for each connection's life. The probes take one
+/// connection of it for themselves, unless [`probe_url`](Self::probe_url) says where else they lead.
 ///
 /// The pool stays shared: what the application does with it itself is not part of any session. A replica's connections
 /// become read-only when they are taken: never give a replica the pool of the primary.
@@ -64,8 +64,8 @@ impl Replica {
 
     /// How much of the load it takes, against the other replicas that may serve a read. Defaults to 1.
     ///
-    /// With weights 3 and 1 the first gets three reads of four while both are idle, and under load three times as many at
-    /// once. Zero is taken for 1.
+    /// With weights 3 and 1 the first gets three reads of four while both are idle, and under load three times as many
+    /// at once. Zero is taken for 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.config = self.config.weight(weight);
         self
@@ -80,8 +80,8 @@ impl Replica {
         self
     }
 
-    /// Belongs to the group of this name, for reads that ask for it: `ReadClass::Eventual.in_group("reports")`. It serves
-    /// other reads too. Defaults to none.
+    /// Belongs to the group of this name, for reads that ask for it: `ReadClass::Eventual.in_group("reports")`. It
+    /// serves other reads too. Defaults to none.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config = self.config.group(name);
         self

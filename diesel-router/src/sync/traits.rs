@@ -73,9 +73,10 @@ impl Connection for RoutingConnection {
     type Backend = Pg;
     type TransactionManager = AnsiTransactionManager;
 
-    /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`: the one that accepts writes is the primary,
-    /// the others are its replicas. Each such connection has a [`Router`](super::Router) of its own, with small pools and a
-    /// thread for each host: it is for tests, tools and first steps. An application builds one router, and takes from it as many [sessions](super::Router::session) as it needs.
+    /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`: the one that accepts writes is the
+    /// primary, the others are its replicas. Each such connection has a [`Router`](super::Router) of its own, with
+    /// small pools and a thread for each host: it is for tests, tools and first steps. An application builds one
+    /// router, and takes from it as many [sessions](super::Router::session) as it needs.
     ///
     /// Reads without a class go to the primary, unless the URL says otherwise: `read_class=must_see_my_write` or
     /// `read_class=eventual`, or `read_class=seconds_stale(2.5)`.

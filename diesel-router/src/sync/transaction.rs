@@ -26,8 +26,8 @@ use crate::{
 
 /// The transaction of a handle, if one is open.
 ///
-/// Diesel's transaction manager sends texts and keeps its books in the connection's state. The state of an open transaction is that of
-/// the connection that runs it, which follows what libpq says.
+/// Diesel's transaction manager sends texts and keeps its books in the connection's state. The state of an open
+/// transaction is that of the connection that runs it, which follows what libpq says.
 pub(super) struct Transaction {
     state: State,
 }
@@ -146,7 +146,9 @@ impl Transaction {
     /// Begins one where it belongs: on the primary, or, READ ONLY and with a class, on one replica that is proven now.
     pub(super) fn begin(&mut self, context: &mut Context, view: View, sql: &str, run: Run<'_>) -> QueryResult<()> {
         let (is_read_only, is_serializable) = control::begins_read_only(sql);
-        let View::Read(options) = view else { return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, sql, run) };
+        let View::Read(options) = view else {
+            return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, sql, run);
+        };
         if !is_read_only {
             return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, sql, run);
         }
@@ -326,8 +328,8 @@ impl Open {
         self.checked.depth().ok().flatten().map_or(0, NonZeroU32::get)
     }
 
-    /// The books of the transaction, when it was so deep and its connection is lost: it can only be rolled back, as one that
-    /// has failed.
+    /// The books of the transaction, when it was so deep and its connection is lost: it can only be rolled back, as one
+    /// that has failed.
     fn lost(&mut self, depth: u32) -> Lost {
         let status = self.checked.status();
         *status = TransactionManagerStatus::default();

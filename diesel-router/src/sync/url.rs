@@ -30,7 +30,8 @@ fn has_parameter(url: &str, name: &str) -> bool {
     !parts.is_empty()
 }
 
-/// The connection string of a pool: a host that vanishes is noticed within seconds, not within the hours that TCP would take.
+/// The connection string of a pool: a host that vanishes is noticed within seconds, not within the hours that TCP would
+/// take.
 pub(super) fn of_pool(url: &str) -> String {
     [
         ("connect_timeout", "10"),

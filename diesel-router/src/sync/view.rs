@@ -7,11 +7,12 @@ use read_router::View;
 
 use super::handle::Handle;
 
-/// The routing connection for as long as it is borrowed with a class: what [`RoutingConnection::read`](super::RoutingConnection::read) and its kin return.
+/// The routing connection for as long as it is borrowed with a class: what
+/// [`RoutingConnection::read`](super::RoutingConnection::read) and its kin return.
 ///
 /// It is a connection like that one, for generic code too: reads without a class of their own have this one, writes and
-/// transactions go to the primary. A transaction that says [`read_only`](TransactionBuilder::read_only) runs whole on one
-/// node that is proven for the class when it begins.
+/// transactions go to the primary. A transaction that says [`read_only`](TransactionBuilder::read_only) runs whole on
+/// one node that is proven for the class when it begins.
 pub struct ReadConnection {
     pub(super) handle: Handle,
     pub(super) view: View,

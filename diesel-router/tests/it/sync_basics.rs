@@ -75,7 +75,8 @@ fn a_statement_goes_where_it_belongs() {
 fn unannotated_may_have_a_class_or_be_an_error() {
     let cluster = cluster(1, SCHEMA);
     let build = |unannotated: Unannotated| {
-        let builder = Router::builder(cluster.primary().url()).replica(Replica::new(cluster.replica(0).url()).weight(2));
+        let builder =
+            Router::builder(cluster.primary().url()).replica(Replica::new(cluster.replica(0).url()).weight(2));
         builder.unannotated(unannotated).connect().unwrap().session()
     };
     let mut conn = build(ReadClass::Eventual.into());
@@ -567,7 +568,8 @@ fn the_end_of_the_router_is_the_end_of_its_connections() {
     let (cluster, router) = stage(1, SCHEMA);
     let mut conn = router.session();
     insert(&mut conn, 1).unwrap();
-    let ours = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let ours =
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     router.close();
     assert!(insert(&mut conn, 2).is_err());
     drop((conn, router));
