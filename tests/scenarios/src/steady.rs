@@ -84,7 +84,8 @@ fn is_ours(statement: &str) -> bool {
     statement.trim() == READ
 }
 
-/// What the monitor sends, or what a connection sends once when it is opened.
+/// What the monitor sends, which a driver may have to send in parts, or what a connection sends once when it is opened.
 fn is_probe(statement: &str) -> bool {
-    [probe::PROBE, probe::GREETING, probe::READ_ONLY].contains(&statement.trim())
+    let statement = statement.trim();
+    probe::PROBE.contains(statement) || [probe::GREETING, probe::READ_ONLY].contains(&statement)
 }

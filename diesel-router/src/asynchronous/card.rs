@@ -1,0 +1,121 @@
+//! What is known of a pooled connection, kept with the connection itself.
+
+use diesel::connection::{
+    CacheSize, DynInstrumentation, Instrumentation, InstrumentationEvent, StrQueryHelper, get_default_instrumentation,
+};
+use diesel_async::AsyncConnection;
+use read_router::{Opened, StatementKind};
+
+use super::pool::Lease;
+use crate::{control::changes_schema, instrument::Forwarder};
+
+/// What is known of a connection: whose it is and since when, and of which version of the schema its prepared statements
+/// are.
+///
+/// No pool lets us note anything about a connection, but the connection itself does: this is its instrumentation, which
+/// passes events on to that of the handle that uses the connection, or else to Diesel's default.
+pub(crate) struct Card {
+    pub(crate) opened: Option<Opened>,
+    pub(crate) schema: u64,
+    pub(crate) is_read_only: bool,
+    listener: Option<Forwarder>,
+    default: Option<Box<dyn Instrumentation>>,
+    /// How the next query reads, for the listener: what is run is a copy that has lost its binds' values.
+    query: Option<String>,
+    /// Whether the last query was prepared for its run.
+    has_prepared: bool,
+    /// Whether something has run that may have changed the schema; `None` if nobody looks.
+    changed_schema: Option<bool>,
+}
+
+impl Card {
+    /// Leaves a card with the connection. An instrumentation that the pool's own set-up has put there stays in place of
+    /// it, and is no less the application's: such a connection has no card, and is asked each time it is taken.
+    pub(crate) fn leave(lease: &mut Lease, opened: Option<Opened>, schema: u64, is_read_only: bool) {
+        let default = get_default_instrumentation();
+        let found = lease.listener().as_any().type_id();
+        let expected = match &default {
+            Some(default) => (**default).as_any().type_id(),
+            None => (*DynInstrumentation::none()).as_any().type_id(),
+        };
+        if found == expected {
+            Self::leave_again(lease, opened, schema, is_read_only);
+        }
+    }
+
+    /// Leaves a card with a connection that had one.
+    pub(crate) fn leave_again(lease: &mut Lease, opened: Option<Opened>, schema: u64, is_read_only: bool) {
+        let default = get_default_instrumentation();
+        lease.set_instrumentation(Self {
+            opened,
+            schema,
+            is_read_only,
+            listener: None,
+            default,
+            query: None,
+            has_prepared: false,
+            changed_schema: None,
+        });
+    }
+
+    /// The connection's card, if there is one.
+    pub(crate) fn of(lease: &mut Lease) -> Option<&mut Self> {
+        lease.listener().downcast_mut()
+    }
+
+    /// Tells this listener of what follows; `query` is how the next query reads.
+    pub(crate) fn listen(&mut self, listener: Option<Forwarder>, query: Option<String>) {
+        self.listener = listener;
+        self.query = query;
+        self.has_prepared = false;
+        self.changed_schema = None;
+    }
+
+    /// Looks from here on whether what runs changes the schema.
+    pub(crate) fn watch_schema(&mut self) {
+        self.changed_schema = Some(false);
+    }
+
+    /// Whether anything has run since that may have changed the schema.
+    pub(crate) fn has_changed_schema(&self) -> bool {
+        self.changed_schema != Some(false)
+    }
+
+    /// Whether the last query was prepared for its run, rather than before.
+    pub(crate) fn has_prepared(&self) -> bool {
+        self.has_prepared
+    }
+}
+
+impl Instrumentation for Card {
+    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+        if let (Some(changed), InstrumentationEvent::StartQuery { query, .. }) = (&mut self.changed_schema, &event) {
+            let sql = query.to_string();
+            *changed |= changes_schema(StatementKind::of(&sql), &sql);
+        }
+        let text = match &event {
+            InstrumentationEvent::StartQuery { .. } => self.query.take(),
+            InstrumentationEvent::CacheQuery { .. } => {
+                self.has_prepared = true;
+                None
+            }
+            _ => None,
+        };
+        let mut tell = |event: InstrumentationEvent<'_>| match (&mut self.listener, &mut self.default) {
+            (Some(listener), _) => listener.on_connection_event(event),
+            (None, Some(default)) => default.on_connection_event(event),
+            (None, None) => {}
+        };
+        match text {
+            Some(text) => tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&text))),
+            None => tell(event),
+        }
+    }
+}
+
+/// Forgets the connection's prepared statements.
+pub(crate) fn forget_statements(connection: &mut diesel_async::AsyncPgConnection) {
+    // There is no other way: a cache of another size starts empty.
+    connection.set_prepared_statement_cache_size(CacheSize::Disabled);
+    connection.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}

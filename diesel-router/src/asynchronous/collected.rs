@@ -1,0 +1,250 @@
+//! A query in a form that may wait for its server.
+
+use std::{any::Any, sync::Arc};
+
+use diesel::{
+    QueryResult,
+    pg::{Pg, PgMetadataLookup, PgTypeMetadata},
+    query_builder::{CollectedQuery, MoveableBindCollector, QueryFragment, bind_collector::RawBytesBindCollector},
+};
+
+use super::schema::{Oids, TypeName, Types};
+
+/// A query's text and binds. A query itself is not `Send`, so it is written out before the first `await`.
+///
+/// The binds may name types by OID, in arrays and composites also inside of a value. A type that is not known yet has a
+/// false OID for the time being.
+pub(crate) struct Collected {
+    pub(crate) sql: String,
+    is_cacheable: bool,
+    has_types: bool,
+    binds: RawBytesBindCollector<Pg>,
+    unknown: Vec<TypeName>,
+    /// Where in which bind's value a false OID stands.
+    places: Vec<(usize, usize)>,
+    /// Which binds' types are false ones.
+    typed: Vec<usize>,
+}
+
+/// The first false OID. Only the places where two passes with different ones differ are ever replaced, so that a real OID
+/// or a value of the same bytes does no harm.
+const FALSE: u32 = 0xA5A5_0000;
+
+/// The two false OIDs, of a type and of its arrays, of the type at this index. In the second pass each of their bytes is
+/// another, so that the passes differ in whole OIDs.
+fn false_oids(index: usize, second: bool) -> Oids {
+    let oid = FALSE.wrapping_add(u32::try_from(index * 2).unwrap_or(u32::MAX));
+    let (oid, array) = (oid, oid.wrapping_add(1));
+    if second { (!oid, !array) } else { (oid, array) }
+}
+
+/// What the false OID stands for: the index of its type, and whether it is that of its arrays.
+fn meaning(oid: u32) -> (usize, bool) {
+    let index = usize::try_from(oid.wrapping_sub(FALSE)).unwrap_or(usize::MAX);
+    (index / 2, index % 2 == 1)
+}
+
+impl Collected {
+    /// Writes out the query that has this text; `types` are the types known up to now.
+    pub(crate) fn new<T: QueryFragment<Pg>>(sql: &str, query: &T, types: &Arc<Types>) -> QueryResult<Self> {
+        let is_cacheable = query.is_safe_to_cache_prepared(&Pg)?;
+        let mut lookup = Lookup { types: types.clone(), has_found: false, unknown: Vec::new(), second: false };
+        let mut binds = RawBytesBindCollector::new();
+        query.collect_binds(&mut binds, &mut lookup, &Pg)?;
+        let (mut places, mut typed) = (Vec::new(), Vec::new());
+        if !lookup.unknown.is_empty() {
+            let mut other =
+                Lookup { types: types.clone(), has_found: false, unknown: lookup.unknown.clone(), second: true };
+            let mut others = RawBytesBindCollector::<Pg>::new();
+            query.collect_binds(&mut others, &mut other, &Pg)?;
+            for (index, (mine, theirs)) in binds.binds.iter().zip(&others.binds).enumerate() {
+                let (Some(mine), Some(theirs)) = (mine, theirs) else { continue };
+                places.extend(differing(mine, theirs).into_iter().map(|at| (index, at)));
+            }
+            let pairs = binds.metadata.iter().zip(&others.metadata).enumerate();
+            typed.extend(pairs.filter(|(_, (mine, theirs))| mine != theirs).map(|(index, _)| index));
+        }
+        let has_types = lookup.has_found || !lookup.unknown.is_empty();
+        Ok(Self { sql: sql.to_owned(), is_cacheable, has_types, binds, unknown: lookup.unknown, places, typed })
+    }
+
+    /// A text without binds, that is not kept prepared.
+    pub(crate) fn text(sql: &str) -> Self {
+        Self::with_texts(sql, &[], false)
+    }
+
+    /// A text with binds that are texts.
+    pub(crate) fn with_texts(sql: &str, texts: &[&str], is_cacheable: bool) -> Self {
+        const TEXT: (u32, u32) = (25, 1009);
+        let mut binds = RawBytesBindCollector::new();
+        for text in texts {
+            binds.metadata.push(PgTypeMetadata::new(TEXT.0, TEXT.1));
+            binds.binds.push(Some(text.as_bytes().to_vec()));
+        }
+        let (unknown, places, typed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { sql: sql.to_owned(), is_cacheable, has_types: false, binds, unknown, places, typed }
+    }
+
+    /// Has it prepared anew each time.
+    pub(crate) fn uncached(mut self) -> Self {
+        self.is_cacheable = false;
+        self
+    }
+
+    /// Whether it may be kept prepared.
+    pub(crate) fn is_cacheable(&self) -> bool {
+        self.is_cacheable
+    }
+
+    /// Whether it names types that were looked up.
+    pub(crate) fn has_types(&self) -> bool {
+        self.has_types
+    }
+
+    /// The types that must be looked up before it can run.
+    pub(crate) fn unknown(&self) -> &[TypeName] {
+        &self.unknown
+    }
+
+    /// Puts the OIDs of the types in the place of the false ones, in the order of [`unknown`](Self::unknown).
+    pub(crate) fn resolve(&mut self, oids: &[Oids]) {
+        let real = |oid: u32| {
+            let (index, is_array) = meaning(oid);
+            oids.get(index).map_or(oid, |(own, array)| if is_array { *array } else { *own })
+        };
+        for index in self.typed.drain(..) {
+            let Some(metadata) = self.binds.metadata.get_mut(index) else { continue };
+            let (own, array) = (metadata.oid().unwrap_or_default(), metadata.array_oid().unwrap_or_default());
+            *metadata = PgTypeMetadata::new(real(own), real(array));
+        }
+        for (index, at) in self.places.drain(..) {
+            let value = self.binds.binds.get_mut(index).and_then(Option::as_mut);
+            let Some(bytes) = value.and_then(|value| value.get_mut(at..)?.first_chunk_mut::<4>()) else { continue };
+            *bytes = real(u32::from_be_bytes(*bytes)).to_be_bytes();
+        }
+        self.unknown.clear();
+    }
+
+    /// The query for one run.
+    pub(crate) fn query(&self) -> CollectedQuery<RawBytesBindCollector<Pg>> {
+        CollectedQuery::new(self.sql.clone(), self.is_cacheable, self.binds.moveable())
+    }
+}
+
+/// Where the two values differ, four bytes at a time.
+fn differing(mine: &[u8], theirs: &[u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while at + 4 <= mine.len().min(theirs.len()) {
+        if mine[at] == theirs[at] {
+            at += 1;
+        } else {
+            places.push(at);
+            at += 4;
+        }
+    }
+    places
+}
+
+/// Answers with the types that are known, and with false OIDs for the rest.
+struct Lookup {
+    types: Arc<Types>,
+    has_found: bool,
+    unknown: Vec<TypeName>,
+    second: bool,
+}
+
+impl PgMetadataLookup for Lookup {
+    fn lookup_type(&mut self, type_name: &str, schema: Option<&str>) -> PgTypeMetadata {
+        let name = TypeName { schema: schema.map(str::to_owned), name: type_name.to_owned() };
+        if let Some((oid, array)) = self.types.get(&name) {
+            self.has_found = true;
+            return PgTypeMetadata::new(*oid, *array);
+        }
+        let index = self.unknown.iter().position(|unknown| *unknown == name).unwrap_or_else(|| {
+            self.unknown.push(name);
+            self.unknown.len() - 1
+        });
+        let (oid, array) = false_oids(index, self.second);
+        PgTypeMetadata::new(oid, array)
+    }
+
+    fn as_any<'a>(&mut self) -> &mut (dyn Any + 'a)
+    where
+        Self: 'a,
+    {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diesel::{
+        serialize::{IsNull, Output, ToSql, WriteTuple},
+        sql_types::{Array, Integer, SqlType},
+    };
+
+    use super::*;
+
+    #[derive(SqlType)]
+    #[diesel(postgres_type(name = "mood"))]
+    struct Mood;
+
+    #[derive(SqlType)]
+    #[diesel(postgres_type(name = "pair", schema = "other"))]
+    struct Pair;
+
+    #[derive(Debug, diesel::expression::AsExpression)]
+    #[diesel(sql_type = Mood)]
+    struct Sad;
+
+    #[derive(Debug, diesel::expression::AsExpression)]
+    #[diesel(sql_type = Pair)]
+    struct SadTwice;
+
+    impl ToSql<Mood, Pg> for Sad {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> diesel::serialize::Result {
+            std::io::Write::write_all(out, b"sad")?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl ToSql<Pair, Pg> for SadTwice {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> diesel::serialize::Result {
+            WriteTuple::<(Integer, Mood, Mood)>::write_tuple(&(-1_515_913_216, Sad, Sad), out)
+        }
+    }
+
+    const MOOD: Oids = (16_400, 16_399);
+    const PAIR: Oids = (16_500, 16_499);
+
+    fn oids_of(collected: &Collected) -> Vec<Oids> {
+        collected.unknown().iter().map(|name| if name.schema.is_some() { PAIR } else { MOOD }).collect()
+    }
+
+    /// Types that are looked up later leave the same bytes as those that were known.
+    #[test]
+    fn unknown_types_are_filled_in() {
+        use diesel::IntoSql;
+        let name =
+            |schema: Option<&str>, name: &str| TypeName { schema: schema.map(str::to_owned), name: name.to_owned() };
+        let known = Arc::new(Types::from([(name(None, "mood"), MOOD), (name(Some("other"), "pair"), PAIR)]));
+        let none = Arc::new(Types::new());
+        let query = diesel::select((
+            Sad.into_sql::<Mood>(),
+            vec![Sad, Sad].into_sql::<Array<Mood>>(),
+            SadTwice.into_sql::<Pair>(),
+            vec![SadTwice].into_sql::<Array<Pair>>(),
+            7.into_sql::<Integer>(),
+        ));
+        let expected = Collected::new("", &query, &known).unwrap();
+        assert!(expected.unknown().is_empty());
+        let mut collected = Collected::new("", &query, &none).unwrap();
+        assert_eq!(collected.unknown().len(), 2);
+        let oids = oids_of(&collected);
+        collected.resolve(&oids);
+        assert_eq!(collected.binds.binds, expected.binds.binds);
+        assert_eq!(collected.binds.metadata, expected.binds.metadata);
+        assert!(collected.unknown().is_empty());
+    }
+}

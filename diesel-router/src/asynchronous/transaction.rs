@@ -1,0 +1,526 @@
+//! Transactions, whole on one connection.
+
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+
+use diesel::{
+    QueryResult,
+    connection::{TransactionDepthChange, TransactionManagerStatus},
+    result::Error,
+};
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
+};
+use read_router::{
+    NodeId, Opened, PrimaryReason, Proof, ReadOptions, View,
+    live::{Busy, Call},
+};
+
+use super::{
+    connection::AsyncReadConnection,
+    doubt,
+    finish::finish,
+    node::Checked,
+    routing::{Attempt, Handle, Missed, Outcome, Output, Prepared, Ran, Wanted, run},
+    rows::{Seen, Source},
+    runtime::{spawn, timeout},
+    schema::{Oids, TypeName, Types, look_up},
+    watch::while_serving,
+};
+use crate::{
+    control::{changes_schema, leaves_something},
+    error::{Fault, lost, unsent},
+    instrument::Listener,
+};
+
+/// The transaction manager of routing connections: a transaction has one connection from its beginning to its end.
+#[derive(Debug)]
+pub struct RoutedTransactions;
+
+/// The connection of an open transaction.
+pub(crate) struct Pinned {
+    /// Taken by the transaction's end only.
+    connection: Option<Checked>,
+    handle: Handle,
+    place: Seen,
+    _busy: Option<Busy>,
+    /// Types that were looked up in here: nobody else may see them yet.
+    types: HashMap<TypeName, Oids>,
+    /// Something ran that what is known of the schema outside does not cover.
+    changed_schema: bool,
+    /// Something ran that leaves something with the connection.
+    leaves: bool,
+    /// A savepoint's statement is under way, or was when its caller went away.
+    in_control: bool,
+    /// The connection is of no use any more.
+    is_lost: bool,
+}
+
+/// How a transaction begins.
+#[derive(Debug)]
+pub struct Beginning {
+    pub(crate) sql: String,
+    pub(crate) is_read_only: bool,
+    pub(crate) is_serializable: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Savepoint {
+    Set,
+    Release,
+    RollBack,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    RollBack,
+}
+
+/// As long may a rollback take that nobody waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const TAKEN: &str = "only the transaction's end takes the connection, and nothing comes after it";
+
+impl Beginning {
+    pub(crate) fn plain() -> Self {
+        Self { sql: "BEGIN".to_owned(), is_read_only: false, is_serializable: false }
+    }
+}
+
+impl Pinned {
+    fn new(connection: Checked, handle: Handle, place: Seen, busy: Option<Busy>) -> Self {
+        Self {
+            connection: Some(connection),
+            handle,
+            place,
+            _busy: busy,
+            types: HashMap::new(),
+            changed_schema: false,
+            leaves: false,
+            in_control: false,
+            is_lost: false,
+        }
+    }
+
+    /// Of a transaction that a text has left open on the primary.
+    pub(crate) fn left_open(connection: Checked, handle: Handle) -> QueryResult<Self> {
+        let place = Seen::Primary(connection.opened);
+        let mut pinned = Self::new(connection, handle, place, None);
+        pinned.status().transaction_state()?.change_transaction_depth(TransactionDepthChange::IncreaseDepth)?;
+        Ok(pinned)
+    }
+
+    fn connection(&mut self) -> &mut Checked {
+        self.connection.as_mut().expect(TAKEN)
+    }
+
+    pub(crate) fn set_listener(&mut self, listener: Listener) {
+        let (node, mut handle) = (self.node(), self.handle.clone());
+        handle.listener = Some(listener);
+        handle.listen(self.connection(), node, None);
+        self.handle = handle;
+    }
+
+    pub(crate) fn status(&mut self) -> &mut TransactionManagerStatus {
+        AnsiTransactionManager::transaction_manager_status_mut(&mut **self.connection())
+    }
+
+    fn depth(&mut self) -> QueryResult<u32> {
+        Ok(self.status().transaction_depth()?.map_or(0, std::num::NonZeroU32::get))
+    }
+
+    /// The types that are known in here.
+    pub(crate) fn types(&self) -> Arc<Types> {
+        let known = self.handle.inner.schema.types();
+        if self.types.is_empty() && !self.changed_schema {
+            return known;
+        }
+        let mut types = if self.changed_schema { Types::new() } else { Types::clone(&known) };
+        types.extend(self.types.clone());
+        Arc::new(types)
+    }
+
+    fn node(&self) -> NodeId {
+        match self.place {
+            Seen::Primary(_) => NodeId::PRIMARY,
+            Seen::Replica { node, .. } => node,
+        }
+    }
+
+    /// A statement of the transaction is done; it may have shown any commit.
+    /// The connection, as long as the transaction is open.
+    pub(crate) fn lend(&mut self) -> &mut AsyncPgConnection {
+        self.connection()
+    }
+
+    fn touched(&self) {
+        self.place.tell(&self.handle.session, &self.handle.inner.watch);
+    }
+
+    /// Waits for the transaction's server, but not for a replica that no longer answers.
+    async fn waiting<T>(
+        handle: &Handle,
+        place: Seen,
+        is_lost: &mut bool,
+        work: impl Future<Output = QueryResult<T>>,
+    ) -> QueryResult<T> {
+        let Seen::Replica { node, .. } = place else { return work.await };
+        match while_serving(&handle.inner.watch, node, None, work).await {
+            Ok(out) => out,
+            Err(gave_up) => {
+                *is_lost = true;
+                Err(unsent(gave_up.as_str()))
+            }
+        }
+    }
+
+    /// Runs a statement of the transaction.
+    pub(crate) async fn run(&mut self, mut prepared: Prepared, wanted: Wanted) -> QueryResult<Output> {
+        if self.is_lost {
+            return Err(lost());
+        }
+        let (node, place, handle) = (self.node(), self.place, self.handle.clone());
+        let changes = changes_schema(prepared.looked.kind, &prepared.query.sql);
+        self.leaves |= leaves_something(prepared.looked.kind, &prepared.query.sql);
+        self.changed_schema |= changes;
+        let Self { connection, types, is_lost, .. } = self;
+        let connection = connection.as_mut().expect(TAKEN);
+        handle.listen(connection, node, prepared.take_text());
+        let work = async {
+            if !prepared.query.unknown().is_empty() {
+                let names = prepared.query.unknown().to_vec();
+                let oids = look_up(connection, &names).await?;
+                types.extend(names.into_iter().zip(oids.iter().copied()));
+                prepared.query.resolve(&oids);
+            }
+            let out = run(connection, &prepared.query, wanted).await;
+            if changes {
+                types.clear();
+                connection.forget_statements();
+            }
+            out
+        };
+        let out = Self::waiting(&handle, place, is_lost, work).await;
+        match out {
+            Ok(Ran::Rows(begun)) => {
+                let (session, watch) = (handle.session.clone(), handle.inner.watch.clone());
+                Ok(Output::of(begun.from(Source::Pinned { session, watch, place })))
+            }
+            Ok(Ran::Count(count)) => {
+                self.touched();
+                Ok(Output::Count(count))
+            }
+            Err(error) => {
+                self.touched();
+                Err(error)
+            }
+        }
+    }
+
+    async fn savepoint(&mut self, what: Savepoint) -> QueryResult<()> {
+        if self.is_lost {
+            return Err(lost());
+        }
+        self.repair();
+        let (place, handle) = (self.place, self.handle.clone());
+        let Self { connection, in_control, is_lost, .. } = self;
+        let connection = connection.as_mut().expect(TAKEN);
+        *in_control = true;
+        let work = async {
+            match what {
+                Savepoint::Set => AnsiTransactionManager::begin_transaction(&mut **connection).await,
+                Savepoint::Release => AnsiTransactionManager::commit_transaction(&mut **connection).await,
+                Savepoint::RollBack => AnsiTransactionManager::rollback_transaction(&mut **connection).await,
+            }
+        };
+        let out = Self::waiting(&handle, place, is_lost, work).await;
+        *in_control = false;
+        self.touched();
+        out
+    }
+
+    /// After a savepoint's statement whose caller went away the connection counts itself as broken. It is not: the
+    /// statement was run in its turn, and names of savepoints may be set, released and rolled back to again.
+    fn repair(&mut self) {
+        if mem::take(&mut self.in_control) {
+            let status = mem::take(self.status());
+            *AsyncConnection::transaction_state(&mut **self.connection()) = AnsiTransactionManager::default();
+            *self.status() = status;
+        }
+    }
+
+    /// Ends the transaction, to the end even if the caller goes away.
+    async fn end(mut self, end: End) -> QueryResult<()> {
+        let session = self.handle.session.clone();
+        let is_write = end == End::Commit && matches!(self.place, Seen::Primary(_));
+        let write = is_write.then(|| session.with(read_router::Session::write_sent));
+        let work = async move {
+            self.repair();
+            let handle = self.handle.clone();
+            let watch = &handle.inner.watch;
+            let place = self.place;
+            let Self { connection, is_lost, .. } = &mut self;
+            let connection = connection.as_mut().expect(TAKEN);
+            let statement = async {
+                match end {
+                    End::Commit => AnsiTransactionManager::commit_transaction(&mut **connection).await,
+                    End::RollBack => AnsiTransactionManager::rollback_transaction(&mut **connection).await,
+                }
+            };
+            let out = Self::waiting(&handle, place, is_lost, statement).await;
+            let in_doubt = match (&out, write) {
+                (Err(error), Some(_)) => doubt::leaves_in_doubt(connection, error, watch.config.probe_timeout).await,
+                _ => false,
+            };
+            if self.changed_schema {
+                handle.inner.schema.changed();
+            }
+            match (write, place) {
+                (Some(write), Seen::Primary(opened)) if in_doubt => {
+                    doubt::settle_later(handle.inner.downgrade(), handle.session.clone(), write, opened);
+                }
+                (Some(write), Seen::Primary(opened)) => handle.session.acknowledged(watch, write, opened),
+                _ => self.touched(),
+            }
+            self.release();
+            out
+        };
+        finish(work, move || {
+            if let Some(write) = write {
+                session.with(|session| session.in_doubt(write));
+            }
+        })
+        .await
+    }
+
+    /// Gives the connection back if no transaction is open on it, and else closes it.
+    fn release(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        let status = AnsiTransactionManager::transaction_manager_status_mut(&mut *connection);
+        if self.is_lost || !matches!(status.transaction_depth(), Ok(None)) {
+            connection.discard();
+        } else if self.leaves && matches!(self.place, Seen::Primary(_)) {
+            connection.keep(&self.handle.kept);
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        self.touched();
+        if self.changed_schema {
+            self.handle.inner.schema.changed();
+        }
+        if self.is_lost {
+            connection.discard();
+        } else {
+            clean_later(connection, "ROLLBACK");
+        }
+    }
+}
+
+/// Ends in the background what is open on the connection, and gives it back; if that does not work it is closed.
+pub(crate) fn clean_later(mut connection: Checked, sql: &'static str) {
+    // Without a runtime it is dropped, and with a transaction open its pool closes it.
+    spawn(async move {
+        match timeout(PATIENCE, connection.batch_execute(sql)).await {
+            Ok(Ok(())) => *AsyncConnection::transaction_state(&mut *connection) = AnsiTransactionManager::default(),
+            _ => connection.discard(),
+        }
+    });
+}
+
+impl Handle {
+    /// Begins a transaction.
+    pub(crate) async fn begin(&self, beginning: Beginning) -> QueryResult<Pinned> {
+        self.inner.check_open()?;
+        match self.view {
+            View::Read(options) if beginning.is_read_only => self.begin_read(&beginning, options).await,
+            view => {
+                let (reason, watch) = (PrimaryReason::Transaction, &self.inner.watch);
+                watch.to_primary(&self.session, view.class(), reason, Duration::ZERO);
+                let connection = self.primary().await?;
+                self.begin_on_primary(connection, beginning.sql).await
+            }
+        }
+    }
+
+    /// A read-only transaction of a class.
+    async fn begin_read(&self, beginning: &Beginning, options: ReadOptions) -> QueryResult<Pinned> {
+        let mut call = Call::new(options);
+        let outcome = if !beginning.is_serializable {
+            self.serve(&mut call, &mut BeginOnce { sql: &beginning.sql }).await?
+        } else if call.may_fall_back() {
+            Outcome::Primary(PrimaryReason::Isolation)
+        } else {
+            return Err(self.refuse(&call, PrimaryReason::Isolation));
+        };
+        match outcome {
+            Outcome::Served(pinned) => Ok(pinned),
+            Outcome::Primary(reason) | Outcome::Misrouted(reason) => {
+                let (connection, reason) = self.acquire_primary(Some(&call), reason).await?;
+                self.inner.watch.to_primary(&self.session, Some(call.class()), reason, call.waited());
+                self.begin_on_primary(connection, beginning.sql.clone()).await
+            }
+        }
+    }
+
+    async fn begin_on_primary(&self, connection: Checked, sql: String) -> QueryResult<Pinned> {
+        let opened: Option<Opened> = connection.opened;
+        self.begin_on(connection, Seen::Primary(opened), None, sql).await
+    }
+
+    /// Begins a transaction, and rolls it back in the background if the caller goes away.
+    async fn begin_on(
+        &self,
+        mut connection: Checked,
+        place: Seen,
+        busy: Option<Busy>,
+        sql: String,
+    ) -> QueryResult<Pinned> {
+        let node = match place {
+            Seen::Primary(_) => NodeId::PRIMARY,
+            Seen::Replica { node, .. } => node,
+        };
+        self.listen(&mut connection, node, None);
+        let mut pinned = Pinned::new(connection, self.clone(), place, busy);
+        let work = async move {
+            let (handle, is_lost) = (pinned.handle.clone(), &mut false);
+            let begin = AnsiTransactionManager::begin_transaction_sql(&mut **pinned.connection(), &sql);
+            let begun = Pinned::waiting(&handle, place, is_lost, begin).await;
+            pinned.is_lost = *is_lost;
+            match begun {
+                Ok(()) => Ok(pinned),
+                Err(error) => {
+                    pinned.release();
+                    Err(error)
+                }
+            }
+        };
+        finish(work, || {}).await
+    }
+}
+
+struct BeginOnce<'a> {
+    sql: &'a str,
+}
+
+impl Attempt for BeginOnce<'_> {
+    type Out = Pinned;
+
+    fn refused(&self, _: &Handle) {}
+
+    fn sql(&self) -> &str {
+        ""
+    }
+
+    /// Where the connection itself must be asked, it is asked before the transaction begins: a sample inside of it would
+    /// take the snapshot first.
+    async fn attempt(
+        &mut self,
+        handle: &Handle,
+        call: &Call,
+        node: NodeId,
+        proof: &Proof,
+        busy: Busy,
+    ) -> Result<Pinned, Missed> {
+        let connection = handle.acquire_proven(call, node, proof).await?;
+        let served = call.served(&handle.inner.watch, node);
+        let place = Seen::Replica { node, proof: *proof, served };
+        match handle.begin_on(connection, place, Some(busy), self.sql.to_owned()).await {
+            Ok(pinned) => {
+                handle.session.served(served);
+                Ok(pinned)
+            }
+            Err(error) => {
+                if Fault::of(&error) == Fault::Gone {
+                    handle.inner.watch.read_failed(node);
+                }
+                Err(handle.elsewhere(call, node, "no transaction", error))
+            }
+        }
+    }
+}
+
+impl AsyncReadConnection {
+    /// Begins a transaction and keeps its connection.
+    pub(crate) async fn begin(&mut self, beginning: Beginning) -> QueryResult<()> {
+        if self.pinned.is_some() {
+            return Err(Error::AlreadyInTransaction);
+        }
+        self.pinned = Some(self.handle.begin(beginning).await?);
+        Ok(())
+    }
+}
+
+impl TransactionManager<AsyncReadConnection> for RoutedTransactions {
+    type TransactionStateData = TransactionManagerStatus;
+
+    async fn begin_transaction(conn: &mut AsyncReadConnection) -> QueryResult<()> {
+        match &mut conn.pinned {
+            Some(pinned) => pinned.savepoint(Savepoint::Set).await,
+            None => conn.begin(Beginning::plain()).await,
+        }
+    }
+
+    async fn rollback_transaction(conn: &mut AsyncReadConnection) -> QueryResult<()> {
+        let Some(mut pinned) = conn.pinned.take() else { return Err(Error::NotInTransaction) };
+        match pinned.depth() {
+            Ok(0 | 1) => pinned.end(End::RollBack).await,
+            Ok(_) => {
+                conn.pinned = Some(pinned);
+                conn.savepoint(Savepoint::RollBack).await
+            }
+            // Nothing can be said of what is open: it ends with the connection.
+            Err(error) => {
+                pinned.is_lost = true;
+                Err(error)
+            }
+        }
+    }
+
+    async fn commit_transaction(conn: &mut AsyncReadConnection) -> QueryResult<()> {
+        let Some(mut pinned) = conn.pinned.take() else { return Err(Error::NotInTransaction) };
+        match pinned.depth() {
+            Ok(0 | 1) => pinned.end(End::Commit).await,
+            depth => {
+                conn.pinned = Some(pinned);
+                depth?;
+                conn.savepoint(Savepoint::Release).await
+            }
+        }
+    }
+
+    fn transaction_manager_status_mut(conn: &mut AsyncReadConnection) -> &mut TransactionManagerStatus {
+        match &mut conn.pinned {
+            Some(pinned) => pinned.status(),
+            None => &mut conn.idle,
+        }
+    }
+}
+
+impl AsyncReadConnection {
+    async fn savepoint(&mut self, what: Savepoint) -> QueryResult<()> {
+        match &mut self.pinned {
+            Some(pinned) => pinned.savepoint(what).await,
+            None => Err(Error::NotInTransaction),
+        }
+    }
+
+    /// How deep in transactions it is.
+    pub(crate) fn depth(&mut self) -> u32 {
+        self.pinned.as_mut().map_or(0, |pinned| pinned.depth().unwrap_or(1))
+    }
+}
+
+/// Whether the text has left a transaction open. One that has failed is ended.
+pub(crate) async fn has_opened(connection: &mut Checked) -> QueryResult<bool> {
+    // Nothing else tells by itself: a savepoint can be set inside of a transaction only.
+    if connection.batch_execute("SAVEPOINT diesel_router").await.is_ok() {
+        connection.batch_execute("RELEASE SAVEPOINT diesel_router").await?;
+        return Ok(true);
+    }
+    connection.batch_execute("ROLLBACK").await?;
+    Ok(false)
+}

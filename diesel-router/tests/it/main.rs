@@ -1,0 +1,10 @@
+//! Both adapters on real servers: one binary.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod asynchronous;
+mod sync_basics;
+mod sync_differential;
+mod sync_scenarios;
+mod sync_support;
+mod sync_types;

@@ -1,0 +1,86 @@
+//! What the tests of the sync connection share.
+
+use std::time::{Duration, Instant};
+
+use diesel::{
+    OptionalExtension, QueryResult, RunQueryDsl,
+    connection::{DefaultLoadingMode, LoadConnection},
+    pg::Pg,
+    query_builder::{AstPass, Query, QueryFragment, QueryId},
+    sql_types::BigInt,
+};
+use diesel_router::{NodeId, ReadClass, Router, RoutingConnection};
+use read_router_scenarios::LIMIT;
+use read_router_testkit::Cluster;
+
+/// A text that answers with one number, whatever its column is called.
+struct Number<'a>(&'a str);
+
+impl QueryFragment<Pg> for Number<'_> {
+    fn walk_ast<'b>(&'b self, mut pass: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        pass.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for Number<'_> {
+    type QueryId = ();
+
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Number<'_> {
+    type SqlType = BigInt;
+}
+
+impl<C> RunQueryDsl<C> for Number<'_> {}
+
+/// Reads one number; `None` if there is no row. Takes any connection of Diesel's.
+pub(crate) fn number<C: LoadConnection<DefaultLoadingMode, Backend = Pg>>(
+    conn: &mut C,
+    sql: &str,
+) -> QueryResult<Option<i64>> {
+    Number(sql).get_result::<i64>(conn).optional()
+}
+
+/// A cluster with so many replicas and this schema, and a router to all of it.
+pub(crate) fn stage(replicas: usize, schema: &str) -> (Cluster, Router) {
+    let cluster = cluster(replicas, schema);
+    let router = connect(&cluster);
+    (cluster, router)
+}
+
+pub(crate) fn cluster(replicas: usize, schema: &str) -> Cluster {
+    let builder = Cluster::builder().replicas(replicas).setting("max_connections", "200");
+    let cluster = builder.start().unwrap_or_else(|error| panic!("{error}"));
+    cluster.primary().sql(schema).unwrap();
+    cluster.wait_caught_up(LIMIT).unwrap();
+    cluster
+}
+
+pub(crate) fn connect(cluster: &Cluster) -> Router {
+    let replicas = cluster.replicas().iter().map(read_router_testkit::Node::url);
+    Router::builder(cluster.primary().url()).replicas(replicas).connect().unwrap()
+}
+
+/// Waits until the condition holds.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited {LIMIT:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Where the session's last statement was served.
+pub(crate) fn node(conn: &RoutingConnection) -> NodeId {
+    conn.last_served().unwrap().node
+}
+
+/// Waits until the replica serves the session's strict reads.
+pub(crate) fn until_on_replica(conn: &mut RoutingConnection) {
+    until("a strict read is served by a replica", || {
+        number(conn.read(ReadClass::MustSeeMyWrite), "SELECT 1::bigint").unwrap();
+        !node(conn).is_primary()
+    });
+}
