@@ -56,7 +56,8 @@ pub(crate) fn is_several(sql: &str) -> bool {
 /// Whether a `BEGIN` asks for `READ ONLY`, and whether for `SERIALIZABLE`.
 pub(crate) fn begins_read_only(sql: &str) -> (bool, bool) {
     let words: Vec<_> = words(sql).collect();
-    let read_only = words.windows(2).any(|pair| pair[0].eq_ignore_ascii_case("READ") && pair[1].eq_ignore_ascii_case("ONLY"));
+    let read_only =
+        words.windows(2).any(|pair| pair[0].eq_ignore_ascii_case("READ") && pair[1].eq_ignore_ascii_case("ONLY"));
     let serializable = words.iter().any(|word| word.eq_ignore_ascii_case("SERIALIZABLE"));
     (read_only, serializable)
 }
@@ -193,7 +194,11 @@ mod tests {
             ("SELECT 1", false, false),
         ] {
             let kind = StatementKind::of(sql);
-            assert_eq!((changes_schema(kind, sql), leaves_something(kind, sql)), (schema, connection), "{sql} {kind:?}");
+            assert_eq!(
+                (changes_schema(kind, sql), leaves_something(kind, sql)),
+                (schema, connection),
+                "{sql} {kind:?}"
+            );
         }
     }
 }

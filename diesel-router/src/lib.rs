@@ -53,8 +53,8 @@ mod sync;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{
-    AsyncBuilder, AsyncCheckout, AsyncReplica, AsyncRouter, AsyncRoutingConnection, AsyncRows, AsyncSource,
-    AsyncTransactionBuilder, AsyncReadConnection, AsyncWriteCheckout, PoolStatus as AsyncPoolStatus, RoutedTransactions,
+    AsyncBuilder, AsyncCheckout, AsyncReadConnection, AsyncReplica, AsyncRouter, AsyncRoutingConnection, AsyncRows,
+    AsyncSource, AsyncTransactionBuilder, AsyncWriteCheckout, PoolStatus as AsyncPoolStatus, RoutedTransactions,
 };
 pub use class::{Classed, QueryClass};
 pub use error::{Error, Refusal, refusal};

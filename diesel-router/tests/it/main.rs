@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asynchronous;
+mod failed;
 mod sync_basics;
 mod sync_differential;
 mod sync_scenarios;

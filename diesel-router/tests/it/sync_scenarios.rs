@@ -1,15 +1,18 @@
 //! The scenarios of all adapters, over the sync connection.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
+use std::sync::{Arc, Mutex};
+
+use diesel::{
+    QueryResult,
+    connection::{AnsiTransactionManager, SimpleConnection, TransactionManager},
 };
+use diesel_router::{PrimaryReason, ReadOptions, Router, RoutingConnection, Served, Stats, Token, Topology};
+use read_router_scenarios::{self as scenarios, Isolation, Setup, Subject, Transaction};
 
-use diesel::{QueryResult, connection::SimpleConnection};
-use diesel_router::{Config, ReadOptions, Router, RoutingConnection, Served, Stats, Token};
-use read_router_scenarios::{self as scenarios, Gate, Subject};
-
-use crate::sync_support::number;
+use crate::{
+    failed::{Failed, begin_read_only},
+    sync_support::number,
+};
 
 /// The adapter as scenarios see it. Each call has a handle of its own, of the same session.
 #[derive(Clone)]
@@ -34,12 +37,14 @@ impl Blocking {
 }
 
 impl Subject for Blocking {
-    type Error = Error;
+    type Error = Failed;
+    type Transaction = BlockingTransaction;
 
-    async fn connect(primary: &str, replicas: &[String], config: Config) -> Result<Self, Error> {
-        let builder = Router::builder(primary).replicas(replicas).config(config).pool_size(20);
+    async fn connect(primary: &str, replicas: &[String], setup: Setup) -> Result<Self, Failed> {
+        let builder = Router::builder(primary).replicas(replicas).config(setup.config);
+        let builder = builder.pool_size(setup.connections).monotonic_fallback(setup.monotonic_fallback);
         let router = tokio::task::spawn_blocking(move || builder.connect()).await.unwrap();
-        Ok(Self::of(router.map_err(|error| Error(error.to_string()))?.session()))
+        Ok(Self::of(router?.session()))
     }
 
     fn new_session(&self) -> Self {
@@ -54,12 +59,12 @@ impl Subject for Blocking {
         self.blocking(RoutingConnection::token).await
     }
 
-    async fn execute(&self, sql: &str) -> Result<(), Error> {
+    async fn execute(&self, sql: &str) -> Result<(), Failed> {
         let sql = sql.to_owned();
         Ok(self.blocking(move |conn| conn.batch_execute(&sql)).await?)
     }
 
-    async fn number(&self, options: Option<ReadOptions>, sql: &str) -> Result<Option<i64>, Error> {
+    async fn number(&self, options: Option<ReadOptions>, sql: &str) -> Result<Option<i64>, Failed> {
         let sql = sql.to_owned();
         let read = move |conn: &mut RoutingConnection| -> QueryResult<Option<i64>> {
             match options {
@@ -70,8 +75,27 @@ impl Subject for Blocking {
         Ok(self.blocking(read).await?)
     }
 
+    async fn begin(&self) -> Result<BlockingTransaction, Failed> {
+        BlockingTransaction::begun(self.handle(), AnsiTransactionManager::begin_transaction).await
+    }
+
+    async fn begin_read(&self, options: ReadOptions, isolation: Isolation) -> Result<BlockingTransaction, Failed> {
+        let begin = move |conn: &mut RoutingConnection| {
+            AnsiTransactionManager::begin_transaction_sql(conn.read(options), begin_read_only(isolation))
+        };
+        BlockingTransaction::begun(self.handle(), begin).await
+    }
+
+    fn refusal(error: &Failed) -> Option<PrimaryReason> {
+        error.reason
+    }
+
     fn last_served(&self) -> Option<Served> {
         self.session.lock().unwrap().last_served()
+    }
+
+    fn topology(&self) -> Arc<Topology> {
+        self.router.topology()
     }
 
     fn stats(&self) -> Stats {
@@ -79,66 +103,51 @@ impl Subject for Blocking {
     }
 }
 
-/// Diesel's error, which is not `Sync` in all its parts.
-#[derive(Debug)]
-struct Error(String);
+/// A handle with an open transaction.
+struct BlockingTransaction(Option<RoutingConnection>);
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl BlockingTransaction {
+    async fn run<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut RoutingConnection) -> QueryResult<T> + Send + 'static,
+    ) -> Result<T, Failed> {
+        let mut handle = self.0.take().unwrap();
+        let done = tokio::task::spawn_blocking(move || (work(&mut handle), handle));
+        let (out, handle) = done.await.unwrap();
+        self.0 = Some(handle);
+        Ok(out?)
+    }
+
+    async fn begun(
+        handle: RoutingConnection,
+        begin: impl FnOnce(&mut RoutingConnection) -> QueryResult<()> + Send + 'static,
+    ) -> Result<Self, Failed> {
+        let mut transaction = Self(Some(handle));
+        transaction.run(begin).await?;
+        Ok(transaction)
     }
 }
 
-impl std::error::Error for Error {}
+impl Transaction for BlockingTransaction {
+    type Error = Failed;
 
-impl From<diesel::result::Error> for Error {
-    fn from(error: diesel::result::Error) -> Self {
-        Self(error.to_string())
+    async fn execute(&mut self, sql: &str) -> Result<(), Failed> {
+        let sql = sql.to_owned();
+        self.run(move |conn| conn.batch_execute(&sql)).await
+    }
+
+    async fn number(&mut self, sql: &str) -> Result<Option<i64>, Failed> {
+        let sql = sql.to_owned();
+        self.run(move |conn| number(conn, &sql)).await
+    }
+
+    async fn commit(mut self) -> Result<(), Failed> {
+        self.run(AnsiTransactionManager::commit_transaction).await
+    }
+
+    async fn rollback(mut self) -> Result<(), Failed> {
+        self.run(AnsiTransactionManager::rollback_transaction).await
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paused_replay() {
-    scenarios::paused_replay::<Blocking>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn delayed_replica_serves_within_the_budget() {
-    scenarios::delayed_replica_serves_within_the_budget::<Blocking>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_commit_older_than_the_bound_is_missed() {
-    scenarios::no_commit_older_than_the_bound_is_missed::<Blocking>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_primary() {
-    scenarios::idle_primary::<Blocking>(Duration::from_secs(5)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_goes_to_another_process() {
-    scenarios::token_goes_to_another_process::<Blocking>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steady_state_costs_nothing() {
-    scenarios::steady_state_costs_nothing::<Blocking>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_then_reads_are_never_stale() {
-    let outcome = scenarios::writes_then_reads::<Blocking>(Gate::On, 16, 8_000, 1).await;
-    println!("gated: {outcome:?}");
-    assert_eq!(outcome.stale, 0, "{outcome:?}");
-    assert_eq!(outcome.failed, 0, "{outcome:?}");
-    assert!(outcome.on_replicas * 4 > outcome.reads, "{outcome:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gate_the_same_load_sees_stale_reads() {
-    let outcome = scenarios::writes_then_reads::<Blocking>(Gate::Off, 16, 4_000, 1).await;
-    println!("not gated: {outcome:?}");
-    assert!(outcome.stale > 0, "{outcome:?}");
-}
+scenarios::tests!(Blocking);

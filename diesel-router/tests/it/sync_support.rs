@@ -14,7 +14,7 @@ use read_router_scenarios::LIMIT;
 use read_router_testkit::Cluster;
 
 /// A text that answers with one number, whatever its column is called.
-struct Number<'a>(&'a str);
+pub(crate) struct Number<'a>(pub(crate) &'a str);
 
 impl QueryFragment<Pg> for Number<'_> {
     fn walk_ast<'b>(&'b self, mut pass: AstPass<'_, 'b, Pg>) -> QueryResult<()> {

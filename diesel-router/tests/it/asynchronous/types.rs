@@ -16,7 +16,7 @@ use diesel_router::ReadClass;
 use read_router::Config;
 use read_router_scenarios::{LIMIT, Stage};
 
-use super::Async;
+use super::scenarios::Async;
 
 #[derive(SqlType, diesel::query_builder::QueryId)]
 #[diesel(postgres_type(name = "mood"))]
