@@ -41,7 +41,13 @@ fn sum(counts: &Value) -> u64 {
 
 #[test]
 fn replicas_serve_reads_and_none_is_stale() {
-    let summary = json(&["--rounds", "60", "--json"], 0);
+    for orm in ["sea", "diesel", "diesel-async"] {
+        replicas_serve(orm);
+    }
+}
+
+fn replicas_serve(orm: &str) {
+    let summary = json(&["--orm", orm, "--rounds", "60", "--json"], 0);
     assert_eq!(count(&summary, "rounds"), 60);
     assert_eq!(count(&summary, "reads"), 60);
     assert_eq!(count(&summary, "stale_reads"), 0);

@@ -12,11 +12,10 @@ use axum::{
     response::{AppendHeaders, IntoResponse, Response},
     routing::{get, post},
 };
-use sea_orm::{ActiveValue::Set, DbErr, IntoActiveModel, TransactionTrait, prelude::*};
-use sea_router::{NodeId, RoutingConnection, Served};
+use sea_router::Served;
 use serde::{Deserialize, Serialize};
 
-use crate::{ride, user};
+use crate::store::{Failed, Session, Store};
 
 /// Header of a request: who asks. A real application would authenticate.
 pub(crate) const USER: &str = "user";
@@ -38,17 +37,17 @@ pub(crate) enum Reads {
 
 /// The application's state.
 pub(crate) struct Api {
-    db: RoutingConnection,
+    db: Arc<dyn Store>,
     reads: Reads,
     /// What each user must see: the article's `min_lsn`, which here moves on by itself at every write.
     ///
     /// A real application forgets a session when it forgets the user's login. With several processes it hands the
     /// session's token to the client, and resumes the session from it.
-    sessions: Mutex<HashMap<i64, RoutingConnection>>,
+    sessions: Mutex<HashMap<i64, Arc<dyn Session>>>,
 }
 
 impl Api {
-    pub(crate) fn new(db: RoutingConnection, reads: Reads) -> Arc<Self> {
+    pub(crate) fn new(db: Arc<dyn Store>, reads: Reads) -> Arc<Self> {
         Arc::new(Self { db, reads, sessions: Mutex::default() })
     }
 
@@ -60,16 +59,8 @@ impl Api {
             .with_state(self)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<i64, RoutingConnection>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<i64, Arc<dyn Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A random replica, past all routing.
-    fn any_replica(&self) -> Option<(NodeId, &DatabaseConnection)> {
-        let replicas =
-            u16::try_from(self.db.topology().nodes().len()).ok()?.checked_sub(1).filter(|&count| count > 0)?;
-        let node = NodeId::replica(rand::random_range(0..replicas));
-        Some((node, self.db.node(node)?))
     }
 }
 
@@ -94,40 +85,27 @@ pub(crate) struct RideBody {
     pub(crate) distance: i64,
 }
 
-impl From<ride::Model> for RideBody {
-    fn from(ride: ride::Model) -> Self {
-        Self { id: ride.id, distance: ride.distance }
-    }
-}
-
 /// `POST /users`: the session begins with the user's first write.
 async fn create_user(State(api): State<Arc<Api>>, Json(new): Json<NewUser>) -> Result<impl IntoResponse, Refusal> {
     let db = api.db.new_session();
-    let user = user::ActiveModel { email: Set(new.email), ..Default::default() }.insert(&db).await?;
-    api.sessions().insert(user.id, db);
-    Ok((StatusCode::CREATED, Json(UserBody { id: user.id })))
+    let id = db.create_user(new.email).await?;
+    api.sessions().insert(id, db);
+    Ok((StatusCode::CREATED, Json(UserBody { id })))
 }
 
 /// `POST /rides`.
 async fn create_ride(caller: Caller, Json(new): Json<NewRide>) -> Result<impl IntoResponse, Refusal> {
-    let ride = ride::ActiveModel { distance: Set(new.distance), user_id: Set(caller.id), ..Default::default() };
-    let ride = ride.insert(&caller.db).await?;
-    Ok((StatusCode::CREATED, Json(RideBody::from(ride))))
+    Ok((StatusCode::CREATED, Json(caller.db.create_ride(caller.id, new.distance).await?)))
 }
 
-/// `PUT /rides/{id}`: the read that decides the write runs with it, in a transaction on the primary.
+/// `PUT /rides/{id}`.
 async fn update_ride(
     caller: Caller,
     Path(id): Path<i64>,
     Json(new): Json<NewRide>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let transaction = caller.db.begin().await?;
-    let own = ride::Entity::find_by_id(id).filter(ride::Column::UserId.eq(caller.id));
-    let mut ride = own.one(&transaction).await?.ok_or(Refusal::NoRide)?.into_active_model();
-    ride.distance = Set(new.distance);
-    let ride = ride.update(&transaction).await?;
-    transaction.commit().await?;
-    Ok(Json(RideBody::from(ride)))
+    let ride = caller.db.update_ride(caller.id, id, new.distance).await?;
+    ride.map(Json).ok_or(Refusal::NoRide)
 }
 
 /// `GET /rides/{id}`: the read that this program is about.
@@ -136,19 +114,9 @@ async fn read_ride(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let find = ride::Entity::find_by_id(id);
-    let (ride, headers) = match api.reads {
-        Reads::Gated => {
-            let db = caller.db.must_see_my_write();
-            (find.one(&db).await?, db.last_served().map(served).unwrap_or_default())
-        }
-        Reads::Naive => {
-            let (node, replica) = api.any_replica().ok_or(Refusal::NoReplica)?;
-            (find.one(replica).await?, vec![(SERVED_BY, node.to_string())])
-        }
-    };
-    let body = ride.map(|ride| Json(RideBody::from(ride))).ok_or(Refusal::NoRide);
-    Ok((AppendHeaders(headers), body))
+    let (ride, read) = caller.db.read_ride(id, api.reads).await?;
+    let headers = read.map(served).unwrap_or_default();
+    Ok((AppendHeaders(headers), ride.map(Json).ok_or(Refusal::NoRide)))
 }
 
 /// Tells the client where it was served. A user's requests come one after another, so the last one is this one.
@@ -161,7 +129,7 @@ fn served(served: Served) -> Vec<(&'static str, String)> {
 /// Who asks, and that user's session.
 struct Caller {
     id: i64,
-    db: RoutingConnection,
+    db: Arc<dyn Session>,
 }
 
 impl FromRequestParts<Arc<Api>> for Caller {
@@ -179,12 +147,11 @@ impl FromRequestParts<Arc<Api>> for Caller {
 enum Refusal {
     NoUser,
     NoRide,
-    NoReplica,
-    Database(DbErr),
+    Database(Failed),
 }
 
-impl From<DbErr> for Refusal {
-    fn from(error: DbErr) -> Self {
+impl From<Failed> for Refusal {
+    fn from(error: Failed) -> Self {
         Self::Database(error)
     }
 }
@@ -194,7 +161,6 @@ impl IntoResponse for Refusal {
         match self {
             Self::NoUser => (StatusCode::UNAUTHORIZED, "no such user"),
             Self::NoRide => (StatusCode::NOT_FOUND, "no such ride"),
-            Self::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no replica is configured"),
             // A real application would log it, and not tell a client.
             Self::Database(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
+use clap::{CommandFactory, Parser, ValueEnum, error::ErrorKind, value_parser};
 
 use crate::api::Reads;
 
@@ -16,6 +16,10 @@ use crate::api::Reads;
 #[derive(Debug, Parser)]
 #[command(name = "rides", version)]
 pub(crate) struct Args {
+    /// The ORM that keeps the rides.
+    #[arg(long, value_enum, default_value_t = Orm::Sea)]
+    pub(crate) orm: Orm,
+
     /// Rounds in all, shared by the users.
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) rounds: u64,
@@ -54,6 +58,17 @@ pub(crate) struct Args {
     /// Print no line for each read.
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+/// One of the ORMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Orm {
+    /// SeaORM.
+    Sea,
+    /// Diesel.
+    Diesel,
+    /// diesel-async.
+    DieselAsync,
 }
 
 impl Args {

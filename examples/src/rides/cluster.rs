@@ -1,14 +1,17 @@
 //! The servers of a run: our own, or the user's.
 
-use std::time::{Duration, Instant};
+use std::{sync::Arc, time::Duration};
 
 use read_router_testkit::{Cluster, Error as ClusterError};
-use sea_orm::{ConnectOptions, DbErr, Schema, SchemaBuilder, TransactionTrait, prelude::*, sea_query::Table};
-use sea_router::{NodeId, RoutingConnection};
+use sea_router::Token;
 
-use crate::{args::Args, failure::Failure, ride, user};
+use crate::{
+    args::{Args, Orm},
+    failure::Failure,
+    store::{Diesel, DieselAsync, Failed, SeaOrm, Store},
+};
 
-/// How long the user's servers may take to answer, and the tables to reach every replica.
+/// How long the user's servers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the servers are. Our own end when this is dropped.
@@ -36,16 +39,20 @@ impl Servers {
         })
     }
 
-    /// This is all that an application changes: the routing connection in place of SeaORM's.
-    pub(crate) async fn connect(&self) -> Result<RoutingConnection, Failure> {
-        let builder = RoutingConnection::builder(options(&self.primary));
-        let builder = builder.replicas(self.replicas.iter().map(|url| options(url)));
-        builder.connect().await.map_err(|error| self.blame(error.to_string()))
+    /// Connects to them by this ORM.
+    pub(crate) async fn connect(&self, orm: Orm) -> Result<Arc<dyn Store>, Failure> {
+        let (primary, replicas) = (self.primary.as_str(), self.replicas.as_slice());
+        let store: Result<Arc<dyn Store>, Failed> = match orm {
+            Orm::Sea => SeaOrm::connect(primary, replicas, PATIENCE).await.map(|store| Arc::new(store) as _),
+            Orm::Diesel => Diesel::connect(primary, replicas).await.map(|store| Arc::new(store) as _),
+            Orm::DieselAsync => DieselAsync::connect(primary, replicas).await.map(|store| Arc::new(store) as _),
+        };
+        store.map_err(|error| self.blame(error.to_string()))
     }
 
     /// Makes the tables. If they are there already, it is an error, and they stay as they are.
-    pub(crate) async fn create_tables(&self, db: &RoutingConnection) -> Result<(), Failure> {
-        create_tables(db).await.map_err(|error| {
+    pub(crate) async fn create_tables(&self, db: &dyn Store) -> Result<Token, Failure> {
+        db.create_tables().await.map_err(|error| {
             self.blame(format!(
                 "cannot make the tables rides_demo_users and rides_demo_rides: {error}; if a run that was killed left \
                  them there, drop them"
@@ -60,38 +67,4 @@ impl Servers {
             None => Failure::Input(message),
         }
     }
-}
-
-fn options(url: &str) -> ConnectOptions {
-    let mut options = ConnectOptions::new(url);
-    options.connect_timeout(PATIENCE);
-    options
-}
-
-async fn create_tables(db: &RoutingConnection) -> Result<(), DbErr> {
-    let transaction = db.begin().await?;
-    let schema = Schema::new(transaction.get_database_backend());
-    SchemaBuilder::new(schema).register(user::Entity).register(ride::Entity).apply(&transaction).await?;
-    transaction.commit().await
-}
-
-/// Drops the tables that [`Servers::create_tables`] made.
-pub(crate) async fn drop_tables(db: &RoutingConnection) -> Result<(), DbErr> {
-    let drop = Table::drop().table(ride::Entity).table(user::Entity).to_owned();
-    db.execute(&drop).await?;
-    Ok(())
-}
-
-/// Waits until every replica has the tables. Only a naive run needs it: it would ask a replica that has not.
-pub(crate) async fn wait_for_tables(db: &RoutingConnection) -> Result<(), DbErr> {
-    let deadline = Instant::now() + PATIENCE * 4;
-    for replica in (0..).map_while(|index| db.node(NodeId::replica(index))) {
-        while let Err(error) = ride::Entity::find_by_id(0).one(replica).await {
-            if Instant::now() > deadline {
-                return Err(error);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Rides over read replicas: "Scaling Postgres with Read Replicas & Using WAL to Counter Stale Reads" as a program.
 //!
-//! An HTTP API ([`api`]) keeps users and rides in PostgreSQL through a [`sea_router::RoutingConnection`]; users
-//! ([`simulator`]) write a ride and read it back at once. The API has one session for each user, so a read goes to a
+//! An HTTP API ([`api`]) keeps users and rides in PostgreSQL through a routing connection of SeaORM or Diesel
+//! ([`store`]); users ([`simulator`]) write a ride and read it back at once. The API has one session for each user, so a read goes to a
 //! replica only if that replica has the user's last write. [`cluster`] starts the servers.
 //!
 //! `rides --help` tells the rest; `rides --naive` shows what happens without the gate.
@@ -13,12 +13,11 @@ mod cluster;
 mod failure;
 mod latency;
 mod report;
-mod ride;
 mod run;
 mod screen;
 mod simulator;
+mod store;
 mod table;
-mod user;
 
 use std::process::ExitCode;
 

@@ -1,8 +1,12 @@
 //! One run, from the tables to the verdict.
 
-use std::{io, sync::Arc, time::Instant};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use sea_router::{RoutingConnection, Stats};
+use sea_router::{Stats, Token};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -11,26 +15,30 @@ use tokio::{
 use crate::{
     api::{Api, Reads},
     args::Args,
-    cluster::{self, Servers},
+    cluster::Servers,
     failure::Failure,
     report::Report,
     screen::Screen,
     simulator::{self, Rounds},
+    store::{self, Store},
     table::Table,
 };
 
+/// How long the tables may take to reach every replica.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Makes the tables, plays the rounds, drops the tables, and tells what it has shown.
 pub(crate) async fn run(args: &Args, servers: &Servers, screen: &mut Screen) -> Result<(), Failure> {
-    let db = servers.connect().await?;
+    let db = servers.connect(args.orm).await?;
     let rounds = Rounds::new(args.rounds);
     // A signal before this ends the process at once, and nothing is made yet that would have to be dropped.
     stop_on_signal(rounds.clone()).map_err(Failure::run)?;
-    servers.create_tables(&db).await?;
+    let made = servers.create_tables(&*db).await?;
 
     let mut report = Report::new(args.reads(), db.stats().nodes.iter().map(|node| node.node));
-    let played = play(args, &db, &rounds, &mut report, screen).await;
+    let played = play(args, &db, made, &rounds, &mut report, screen).await;
     let stats = db.stats();
-    let dropped = cluster::drop_tables(&db).await;
+    let dropped = db.drop_tables().await;
     let closed = db.close().await;
 
     screen.finish();
@@ -56,13 +64,14 @@ fn stop_on_signal(rounds: Arc<Rounds>) -> io::Result<()> {
 /// Serves the API and lets the users ride until all rounds are done, one fails, or nobody reads our output.
 async fn play(
     args: &Args,
-    db: &RoutingConnection,
+    db: &Arc<dyn Store>,
+    made: Token,
     rounds: &Arc<Rounds>,
     report: &mut Report,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     if args.naive {
-        cluster::wait_for_tables(db).await.map_err(Failure::run)?;
+        store::wait_everywhere(&**db, made, PATIENCE).await.map_err(Failure::run)?;
     }
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(Failure::run)?;
     let address = listener.local_addr().map_err(Failure::run)?;

@@ -12,7 +12,7 @@ pub(crate) struct Model {
     pub distance: i64,
     pub user_id: i64,
     #[sea_orm(belongs_to, from = "user_id", to = "id")]
-    pub user: HasOne<crate::user::Entity>,
+    pub user: HasOne<super::user::Entity>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -12,7 +12,7 @@ pub(crate) struct Model {
     #[sea_orm(unique)]
     pub email: String,
     #[sea_orm(has_many)]
-    pub rides: HasMany<crate::ride::Entity>,
+    pub rides: HasMany<super::ride::Entity>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}
