@@ -1,8 +1,12 @@
 //! Whether a statement is a read, told from its text.
 
+mod catalogue;
 mod functions;
 mod kinds;
+mod known;
 mod lexer;
+mod name;
+mod pins;
 mod query;
 mod tally;
 mod text_hash;
@@ -10,7 +14,10 @@ mod tokens;
 mod walk;
 mod words;
 
+pub use catalogue::Catalogue;
 pub use kinds::StatementKinds;
+pub use known::Known;
+pub use pins::{Access, PinError, Pins};
 pub use tally::{StatementCount, StatementTally};
 
 /// What one SQL text may do, as far as its text shows.
@@ -52,7 +59,12 @@ impl StatementKind {
     ///
     /// [`StatementKinds`] does the same and remembers the answer.
     pub fn of(sql: &str) -> Self {
-        match walk::prove_read(sql) {
+        Self::known(sql, &Known::default())
+    }
+
+    /// Tells the kind of `sql` by its text and by what is known beside it.
+    pub fn known(sql: &str, known: &Known) -> Self {
+        match known.whole().and_then(|()| walk::prove_read(sql, known)) {
             Ok(()) => Self::Read,
             Err(reason) => Self::Primary(reason),
         }
@@ -91,6 +103,13 @@ pub enum NotRead {
     Unknown,
     /// Its text passes for a read, but a replica has refused it as a write.
     Refused,
+    /// It reads a relation that is not there on replicas, or does more than to be read: an unlogged, temporary or foreign
+    /// table, a sequence, a view that calls what is not harmless.
+    Relation,
+    /// The application has pinned to the primary what it uses.
+    Pinned,
+    /// A function, a view or the like has just been changed, and the catalogue is about to be read again.
+    Outdated,
 }
 
 impl NotRead {
@@ -106,6 +125,9 @@ impl NotRead {
             Self::Catalog => "catalog",
             Self::Unknown => "unknown",
             Self::Refused => "refused",
+            Self::Relation => "relation",
+            Self::Pinned => "pinned",
+            Self::Outdated => "outdated",
         }
     }
 }
