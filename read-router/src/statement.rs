@@ -8,6 +8,7 @@ mod lexer;
 mod name;
 mod pins;
 mod query;
+mod schema;
 mod tally;
 mod text_hash;
 mod tokens;
@@ -18,6 +19,7 @@ pub use catalogue::Catalogue;
 pub use kinds::StatementKinds;
 pub use known::Known;
 pub use pins::{Access, PinError, Pins};
+pub use schema::SchemaChange;
 pub use tally::{StatementCount, StatementTally};
 
 /// What one SQL text may do, as far as its text shows.

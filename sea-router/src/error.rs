@@ -1,6 +1,6 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
-use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason, SetupError, live::GaveUp};
+use read_router::{BranchLost, InvalidConfig, NodeId, NotRead, PinError, PrimaryReason, SetupError, live::GaveUp};
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
 use sqlx::{
     error::DatabaseError,
@@ -32,6 +32,9 @@ pub enum Error {
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// A pin is none.
+    #[error(transparent)]
+    Pin(#[from] PinError),
 }
 
 impl From<Error> for DbErr {

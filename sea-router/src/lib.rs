@@ -41,6 +41,7 @@
 #[cfg(feature = "axum")]
 pub mod axum;
 mod builder;
+mod catalogue;
 mod checkout;
 mod connection;
 mod doubt;

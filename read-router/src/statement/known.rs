@@ -45,6 +45,12 @@ impl Known {
         self.catalogue.as_deref()
     }
 
+    /// Whether nothing is taken for a read until the catalogue comes anew.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
     /// What holds for all statements.
     pub(super) fn whole(&self) -> Result<(), NotRead> {
         match &self.catalogue {
