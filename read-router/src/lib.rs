@@ -90,7 +90,8 @@ pub use session::{BranchLost, Session, WriteId, connection_trusts};
 pub use setup::{SetupError, check_addresses, check_first_answers};
 pub use sqlstate::ReplicaError;
 pub use statement::{
-    Access, Catalogue, Known, NotRead, PinError, Pins, SchemaChange, StatementCount, StatementKind, StatementKinds, StatementTally,
+    Access, Catalogue, Known, NotRead, PinError, Pins, SchemaChange, StatementCount, StatementKind, StatementKinds,
+    StatementTally,
 };
 pub use stats::{ClassName, Counters, NodeStats, PrimaryCount, Stats};
 pub use time::Time;

@@ -18,7 +18,9 @@ use sqlx::{
     postgres::PgConnectOptions,
 };
 
-use crate::{Error, Replica, RoutingConnection, Source, catalogue, connection::Inner, node::Node, pool::Callbacks, watch};
+use crate::{
+    Error, Replica, RoutingConnection, Source, catalogue, connection::Inner, node::Node, pool::Callbacks, watch,
+};
 
 /// Configures a [`RoutingConnection`].
 #[must_use = "a builder does nothing until connect()"]

@@ -1,5 +1,6 @@
 //! Connections that are given out: their statements run past the session.
 
+use read_router::SchemaChange;
 use sea_orm::{DatabaseExecutor, DbErr, IntoDatabaseExecutor};
 use sqlx::{Connection, PgPool};
 

@@ -4,8 +4,7 @@ use std::{marker::PhantomData, time::Duration};
 
 use read_router::{
     Ask, Destination, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, SchemaChange, Served,
-    StatementKind, View,
-    events,
+    StatementKind, View, events,
     live::{self, Admission, Busy, Call, GaveUp, Refusal, Settling, Step},
 };
 use sea_orm::{DbErr, Statement, error::ConnAcquireErr};

@@ -52,6 +52,9 @@ const CODE: u64 = 0xff;
 const REFUSED: usize = 256;
 
 impl StatementKinds {
+    /// What it takes of memory, whatever passes; the catalogue comes on top.
+    pub const BYTES: usize = (ENTRIES + REFUSED) * size_of::<AtomicU64>() + size_of::<Self>();
+
     /// An empty memory. The key must come from a random source: who knows it can make two texts that are taken for
     /// one.
     pub fn with_key(key: [u64; 2]) -> Self {
