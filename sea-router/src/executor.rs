@@ -41,7 +41,7 @@ impl RoutingConnection {
         let given_out = self.session.handed_out();
         self.touch_primary().await?;
         self.session.settled(given_out);
-        self.inner.watch.schema_changed(SchemaChange::Code);
+        self.inner.watch.schema_changed(SchemaChange::Tables);
         Ok(())
     }
 

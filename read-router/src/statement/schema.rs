@@ -15,7 +15,7 @@ pub enum SchemaChange {
 const CHANGES: [&[u8]; 6] = [b"create", b"alter", b"drop", b"import", b"do", b"call"];
 
 /// Without one of these words a change concerns tables only.
-const CODE: [&[u8]; 24] = [
+const CODE: [&[u8]; 23] = [
     b"aggregate",
     b"attach",
     b"call",
@@ -39,7 +39,6 @@ const CODE: [&[u8]; 24] = [
     b"rule",
     b"security",
     b"sequence",
-    b"view",
 ];
 const MORE_CODE: [&[u8]; 5] = [b"temp", b"temporary", b"unlogged", b"schema", b"procedure"];
 
@@ -51,7 +50,7 @@ impl SchemaChange {
         let may_be_several = || sql.trim_end().trim_end_matches(';').contains(';');
         let mut lexer = Lexer::new(sql);
         let (mut is_first, mut is_change, mut change) = (true, false, None);
-        let (mut is_type, mut is_enum) = (false, false);
+        let (mut is_type, mut is_enum, mut is_materialized) = (false, false, false);
         loop {
             let token = match lexer.token() {
                 Ok(Some(token)) => token,
@@ -67,7 +66,9 @@ impl SchemaChange {
                 }
             }
             if is_change {
-                let is_code = has(&CODE) || has(&MORE_CODE);
+                // A materialized view is read as a table is.
+                let is_code = has(&CODE) || has(&MORE_CODE) || token.is_word(b"view") && !is_materialized;
+                is_materialized = token.is_word(b"materialized");
                 change = change.max(Some(if is_code { Self::Code } else { Self::Tables }));
                 is_type |= token.is_word(b"type");
                 is_enum |= token.is_word(b"enum") || token.is_word(b"alter");
@@ -100,6 +101,7 @@ mod tests {
             ("CREATE TABLE t (); CREATE VIEW v AS SELECT 1", code),
             ("CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS ''", code),
             ("CREATE UNLOGGED TABLE t ()", code),
+            ("CREATE MATERIALIZED VIEW v AS SELECT f()", tables),
             ("CREATE TEMP TABLE t ()", code),
             ("ALTER TABLE t SET UNLOGGED", code),
             ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", code),
