@@ -54,7 +54,7 @@ pub(super) fn mentions(text: &str) -> Option<Vec<Mention>> {
         }
         let mut schema = None;
         while next == Some(Token::Symbol(b'.')) {
-            let Some(part) = lexer.token().ok()? else { return None };
+            let part = lexer.token().ok()??;
             next = lexer.token().ok()?;
             let Some(part) = Name::of(part) else { break };
             schema = Some(std::mem::replace(&mut name, part));

@@ -224,7 +224,7 @@ impl Closure {
             }
         }
         let is_harmful = |operator: &&[u8]| operators.get(*operator).is_some_and(|all| all.iter().any(|(_, ok)| !ok));
-        let words = WORDS.iter().filter(|(_, used)| used.iter().any(|operator| is_harmful(&operator)));
+        let words = WORDS.iter().filter(|(_, used)| used.iter().any(&is_harmful));
         let words = words.map(|(word, _)| *word).collect();
         Catalogue { functions, operators, relations, fields, types, words, is_hidden, is_utf8: false }
     }
