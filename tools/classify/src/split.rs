@@ -252,7 +252,7 @@ mod tests {
     fn hostile_scripts_end() {
         for text in ["(", "'", "/*", "$", "$a$", "\\", ";", "\n\\", "e'\\", "\u{1F600}", "create function begin ", "--"]
         {
-            split(&text.repeat(20_000));
+            assert!(split(&text.repeat(20_000)).len() <= 20_001);
         }
     }
 }
