@@ -3,7 +3,6 @@
 use std::{
     pin::pin,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use read_router::{NodeId, Opened};
@@ -15,7 +14,7 @@ use crate::{
     openings::{Openings, acquiring, greet_untracked},
     pool::{Callbacks, Home, Hooks, is_outdated, search_path},
     source::Kind,
-    watch::Watch,
+    watch::{LOOK_AGAIN, Watch},
 };
 
 /// One server of the configuration.
@@ -198,9 +197,6 @@ impl Node {
         Ok(Checked { connection, opened })
     }
 }
-
-/// How often one who waits for a replica's connection looks whether the replica still serves.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 async fn open(id: NodeId, mut options: ConnectOptions, hooks: Hooks) -> Result<DatabaseConnection, DbErr> {
     if !id.is_primary() {

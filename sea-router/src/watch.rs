@@ -32,7 +32,10 @@ pub(crate) struct Watch {
     misrouted: Mutex<StatementTally>,
 }
 
-/// How often one who waits for a replica's rows looks whether the replica still answers.
+/// How often one who waits for a replica, for a connection or for rows, looks whether it still answers.
+///
+/// Not more often than servers are probed: a timer that is due before all others wakes the runtime, which costs each read a
+/// system call or two.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a read on a replica was not waited for any longer.
