@@ -175,7 +175,7 @@ pub async fn what_one_replica_is_still_replaying_no_other_read_misses<S: Subject
 /// # Panics
 /// If the promise is broken.
 pub async fn pairs_of_a_replica_read_and_a_fallback<S: Subject>() {
-    let pairs = amount(200, 20_000);
+    let pairs = amount(200, 2_000);
     let schema =
         "CREATE TABLE r (id int PRIMARY KEY, v bigint); INSERT INTO r SELECT g, 0 FROM generate_series(1, 16) g";
     let stage = Stage::<S>::set(2, schema, Config::default(), &[]).await;
