@@ -4,7 +4,9 @@
 
 mod asynchronous;
 mod failed;
+mod library;
 mod sync_basics;
+mod sync_checkouts;
 mod sync_differential;
 mod sync_scenarios;
 mod sync_support;
