@@ -19,7 +19,8 @@
 //!     let router = Router::builder("postgres://app@primary/shop").replica("postgres://app@replica/shop").connect()?;
 //!     let mut me = router.session(); // for one request, user or job
 //!     diesel::insert_into(ride::table).default_values().execute(&mut me.checkout_write()?)?;
-//!     rides(&mut me.checkout(ReadClass::MustSeeMyWrite)?)?; // on a replica that has this session's write
+//!     let mut conn = me.checkout(ReadClass::MustSeeMyWrite)?; // a replica that has this session's write
+//!     rides(&mut conn)?;
 //!     Ok(())
 //! }
 //! # }
@@ -43,7 +44,8 @@
 //!     let router = builder.connect().await?;
 //!     let me = router.session();
 //!     diesel::insert_into(ride::table).default_values().execute(&mut me.checkout_write().await?).await?;
-//!     rides(&mut me.checkout(ReadClass::MustSeeMyWrite).await?).await?;
+//!     let mut conn = me.checkout(ReadClass::MustSeeMyWrite).await?; // a replica that has this session's write
+//!     rides(&mut conn).await?;
 //!     Ok(())
 //! }
 //! # }

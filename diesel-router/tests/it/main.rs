@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asynchronous;
+mod docs;
 mod failed;
 mod library;
 mod sync_basics;
