@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asynchronous;
+mod docs;
 mod failed;
+mod library;
 mod sync_basics;
+mod sync_checkouts;
 mod sync_differential;
 mod sync_scenarios;
 mod sync_support;
