@@ -394,6 +394,7 @@ impl Handle {
         self.inner.schema.resolve(&mut prepared.query, &connection).await?;
         self.listen(&mut connection, NodeId::PRIMARY, prepared.text.clone());
         let opened = connection.opened;
+        connection.reading(true);
         let mut out = Begun::run(&mut connection, &prepared.query).await;
         if let Err(error) = &out
             && Fault::of(error) == Fault::Unclear
@@ -409,6 +410,7 @@ impl Handle {
                 out = Begun::run(&mut connection, &prepared.query).await;
             }
         }
+        connection.reading(false);
         match out {
             Ok(begun) => {
                 let rest = Held { connection, _busy: None };
@@ -417,6 +419,9 @@ impl Handle {
             }
             Err(error) => {
                 self.session.contact(watch, opened);
+                if Fault::of(&error) == Fault::Gone {
+                    connection.discard();
+                }
                 Err(error)
             }
         }
@@ -519,11 +524,14 @@ impl Attempt for ReadOnce<'_> {
         let mut connection = handle.acquire_proven(call, node, proof).await?;
         handle.listen(&mut connection, node, self.prepared.text.clone());
         let query = &mut self.prepared.query;
+        connection.reading(true);
         let work = async {
             handle.inner.schema.resolve(query, &connection).await?;
             Begun::run(&mut connection, query).await
         };
-        match while_serving(watch, node, call.limit(watch), work).await {
+        let out = while_serving(watch, node, call.limit(watch), work).await;
+        connection.reading(false);
+        match out {
             Ok(Ok(begun)) => {
                 let served = call.served(watch, node);
                 let (session, watch) = (handle.session.clone(), watch.clone());

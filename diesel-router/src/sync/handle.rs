@@ -68,7 +68,10 @@ impl Handle {
     /// Settles it; `is_last`: the handle goes away, and asks no server anything.
     fn take_back(&mut self, is_last: bool) {
         for rows in self.rows.iter_mut().filter_map(Option::take) {
-            rows.settle(&mut self.context, is_last);
+            let is_home = self.context.home.is_some();
+            if let Some(checked) = rows.settle(&mut self.context, is_last) {
+                self.transaction.adopt(checked, is_home);
+            }
         }
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {

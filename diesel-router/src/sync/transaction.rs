@@ -353,7 +353,9 @@ impl Open {
         run: Run<'_>,
     ) -> (QueryResult<()>, After) {
         let before = self.depth();
-        let writes = control == Control::Commit && matches!(self.place, Place::Primary);
+        // A text of several statements may have a COMMIT among them.
+        let may_commit = control == Control::Commit || control::is_several(&looked.sql);
+        let writes = may_commit && matches!(self.place, Place::Primary);
         let write = writes.then(|| context.session.with(Session::write_sent));
         let out = run(&mut self.checked);
         let is_lost = self.checked.is_lost(out.as_ref().err());

@@ -4,7 +4,9 @@ use diesel::{QueryableByName, result::Error, sql_types::BigInt};
 use diesel_async::RunQueryDsl;
 
 mod checkouts;
+mod left;
 mod pools;
+mod rounds;
 mod routing;
 mod scenarios;
 mod transactions;

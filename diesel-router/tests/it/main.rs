@@ -6,6 +6,8 @@ mod asynchronous;
 mod failed;
 mod sync_basics;
 mod sync_differential;
+mod sync_left;
+mod sync_rounds;
 mod sync_scenarios;
 mod sync_support;
 mod sync_types;
