@@ -100,7 +100,7 @@ pub(crate) fn leaves_something(kind: StatementKind, sql: &str) -> bool {
 }
 
 /// Whether the text begins as one that reads or changes rows: there `SET` names columns.
-fn is_data(sql: &str) -> bool {
+pub(crate) fn is_data(sql: &str) -> bool {
     let data = ["INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "ALTER"];
     words(sql).next().is_some_and(|first| data.iter().any(|word| first.eq_ignore_ascii_case(word)))
 }

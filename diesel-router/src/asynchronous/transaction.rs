@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     control::{changes_schema, is_several, leaves_something},
-    error::{Fault, lost, unsent},
+    error::{Fault, lost, may_be_stale, unsent},
     instrument::Listener,
 };
 
@@ -198,12 +198,16 @@ impl Pinned {
         handle.listen(connection, node, prepared.take_text());
         let work = async {
             if !prepared.query.unknown().is_empty() {
-                let names = prepared.query.unknown().to_vec();
+                let names = prepared.query.unknown();
                 let oids = look_up(connection, &names).await?;
-                types.extend(names.into_iter().zip(oids.iter().copied()));
-                prepared.query.resolve(&oids);
+                prepared.query.resolve(&names, &oids);
+                types.extend(names.into_iter().zip(oids));
             }
             let out = run(connection, &prepared.query, wanted).await;
+            if out.as_ref().is_err_and(may_be_stale) {
+                // The transaction has failed, but the next one finds a type that somebody else has made anew.
+                handle.inner.schema.forget(&prepared.query.types());
+            }
             if changes {
                 types.clear();
                 connection.forget_statements();

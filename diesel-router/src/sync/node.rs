@@ -71,6 +71,8 @@ struct Notes {
     is_new: bool,
 }
 
+/// No schema has this version.
+const STALE: u64 = u64::MAX;
 /// A connection that has been idle for longer is asked whether it is alive.
 const PING_IDLE: Duration = Duration::from_secs(1);
 /// How often one who waits for a replica's connection looks whether the replica still serves.
@@ -326,6 +328,13 @@ impl Checked {
     pub(super) fn forget_schema(&mut self) {
         let cache = self.notes().map_or(CacheSize::Unbounded, |notes| notes.cache);
         schema::forget(&mut self.connection, cache);
+    }
+
+    /// What it has cached may be stale: it is forgotten before the connection is used again.
+    pub(super) fn outdate(&mut self) {
+        if let Some(notes) = self.notes_mut() {
+            notes.version = STALE;
+        }
     }
 
     /// What has run on it may have changed the schema.

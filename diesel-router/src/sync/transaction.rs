@@ -20,7 +20,7 @@ use super::{
     node::Checked,
 };
 use crate::{
-    error::{Refusal, lost},
+    error::{Refusal, lost, may_be_stale},
     kinds::Looked,
 };
 
@@ -374,6 +374,10 @@ impl Open {
             }
             let is_over = matches!(control, Control::Commit | Control::Rollback);
             return (out, if is_over { After::Over } else { After::Lost(self.lost(before)) });
+        }
+        if out.as_ref().is_err_and(may_be_stale) {
+            // The transaction has failed, but the next one finds what somebody else has changed.
+            self.checked.outdate();
         }
         self.changed_schema |= control::changes_schema(looked.kind, &looked.sql);
         self.keep |= control::leaves_something(looked.kind, &looked.sql);

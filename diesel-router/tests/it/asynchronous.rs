@@ -8,7 +8,7 @@ mod left;
 mod pools;
 mod rounds;
 mod routing;
-mod scenarios;
+pub(crate) mod scenarios;
 mod transactions;
 mod types;
 

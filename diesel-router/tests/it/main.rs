@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod anew;
 mod asynchronous;
 mod failed;
+mod failover;
 mod sync_basics;
 mod sync_differential;
 mod sync_left;
