@@ -48,6 +48,12 @@ pub(crate) fn may_open(sql: &str) -> bool {
     words(sql).any(|word| word.eq_ignore_ascii_case("BEGIN") || word.eq_ignore_ascii_case("START"))
 }
 
+/// Whether a transaction may be open after the text has run, where one may have been before.
+pub(crate) fn leaves_open(sql: &str, was_open: bool) -> bool {
+    let chains = words(sql).any(|word| word.eq_ignore_ascii_case("CHAIN"));
+    may_open(sql) || chains || was_open && !matches!(Control::of(sql), Control::Commit | Control::Rollback)
+}
+
 /// Whether more may follow after the first statement.
 pub(crate) fn is_several(sql: &str) -> bool {
     sql.split_once(';').is_some_and(|(_, rest)| !rest.trim().is_empty())
@@ -94,7 +100,7 @@ pub(crate) fn leaves_something(kind: StatementKind, sql: &str) -> bool {
 }
 
 /// Whether the text begins as one that reads or changes rows: there `SET` names columns.
-fn is_data(sql: &str) -> bool {
+pub(crate) fn is_data(sql: &str) -> bool {
     let data = ["INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "ALTER"];
     words(sql).next().is_some_and(|first| data.iter().any(|word| first.eq_ignore_ascii_case(word)))
 }

@@ -95,6 +95,11 @@ pub(crate) fn lost() -> DieselError {
     DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(text.to_owned()))
 }
 
+/// Whether the error may come from a type or a statement that was remembered and is gone.
+pub(crate) fn may_be_stale(error: &DieselError) -> bool {
+    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::Unknown, _) | DieselError::SerializationError(_))
+}
+
 /// What an error of a driver says of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -7,7 +7,10 @@ use diesel_async::AsyncConnection;
 use read_router::{Opened, StatementKind};
 
 use super::pool::Lease;
-use crate::{control::changes_schema, instrument::Forwarder};
+use crate::{
+    control::{changes_schema, leaves_open},
+    instrument::Forwarder,
+};
 
 /// What is known of a connection: whose it is and since when, and of which version of the schema its prepared statements
 /// are.
@@ -24,8 +27,16 @@ pub(crate) struct Card {
     query: Option<String>,
     /// Whether the last query was prepared for its run.
     has_prepared: bool,
-    /// Whether something has run that may have changed the schema; `None` if nobody looks.
-    changed_schema: Option<bool>,
+    /// What the borrower of the connection has done; `None` if nobody looks.
+    seen: Option<Seen>,
+}
+
+/// What the texts that have run say of them.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    changed_schema: bool,
+    /// A transaction may be open, of which diesel-async need not know.
+    may_be_open: bool,
 }
 
 impl Card {
@@ -54,7 +65,7 @@ impl Card {
             default,
             query: None,
             has_prepared: false,
-            changed_schema: None,
+            seen: None,
         });
     }
 
@@ -68,17 +79,22 @@ impl Card {
         self.listener = listener;
         self.query = query;
         self.has_prepared = false;
-        self.changed_schema = None;
+        self.seen = None;
     }
 
-    /// Looks from here on whether what runs changes the schema.
-    pub(crate) fn watch_schema(&mut self) {
-        self.changed_schema = Some(false);
+    /// Looks from here on at what runs.
+    pub(crate) fn look(&mut self) {
+        self.seen = Some(Seen::default());
     }
 
     /// Whether anything has run since that may have changed the schema.
     pub(crate) fn has_changed_schema(&self) -> bool {
-        self.changed_schema != Some(false)
+        self.seen.is_none_or(|seen| seen.changed_schema)
+    }
+
+    /// Whether a transaction may be open that a text of the borrower's has begun, or one whose caller went away.
+    pub(crate) fn may_be_open(&self) -> bool {
+        self.seen.is_none_or(|seen| seen.may_be_open)
     }
 
     /// Whether the last query was prepared for its run, rather than before.
@@ -89,9 +105,10 @@ impl Card {
 
 impl Instrumentation for Card {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        if let (Some(changed), InstrumentationEvent::StartQuery { query, .. }) = (&mut self.changed_schema, &event) {
+        if let (Some(seen), InstrumentationEvent::StartQuery { query, .. }) = (&mut self.seen, &event) {
             let sql = query.to_string();
-            *changed |= changes_schema(StatementKind::of(&sql), &sql);
+            seen.changed_schema |= changes_schema(StatementKind::of(&sql), &sql);
+            seen.may_be_open = leaves_open(&sql, seen.may_be_open);
         }
         let text = match &event {
             InstrumentationEvent::StartQuery { .. } => self.query.take(),

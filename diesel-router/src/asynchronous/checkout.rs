@@ -7,9 +7,7 @@ use std::{
 };
 
 use diesel::QueryResult;
-use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
-};
+use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use read_router::{
     NodeId, PrimaryReason, Proof, ReadOptions, Token, View, WriteId,
     live::{Busy, Call},
@@ -26,7 +24,7 @@ use super::{
     runtime::spawn,
     transaction::clean_later,
 };
-use crate::error::{Refusal, unsent};
+use crate::error::{Fault, Refusal, unsent};
 
 /// A guard on a connection of one server that was proven good enough for a class when it was taken; it dereferences to
 /// diesel-async's own [`AsyncPgConnection`], for code that is bound to that type: one choice for a whole request.
@@ -138,6 +136,7 @@ impl Handle {
         self.inner.watch.to_primary(&self.session, Some(call.class()), reason, call.waited());
         self.session.with(read_router::Session::given_out);
         self.listen(&mut connection, NodeId::PRIMARY, None);
+        connection.look();
         // From here on the drop sees to it that the connection does not go back read-only.
         let mut checkout = AsyncCheckout { connection: Some(connection), handle: self.clone(), place: Place::Primary };
         checkout.batch_execute(probe::READ_ONLY).await?;
@@ -148,7 +147,7 @@ impl Handle {
         self.inner.watch.to_primary(&self.session, None, PrimaryReason::Asked, Duration::ZERO);
         let mut connection = self.inner.acquire_primary().await?;
         self.listen(&mut connection, NodeId::PRIMARY, None);
-        connection.watch_schema();
+        connection.look();
         let write = self.session.with(|session| {
             session.given_out();
             session.write_sent()
@@ -180,6 +179,7 @@ impl Attempt for CheckoutOnce {
         let served = call.served(&handle.inner.watch, node);
         handle.session.checked_out(&handle.inner.watch, node, proof, served);
         handle.listen(&mut connection, node, None);
+        connection.look();
         let place = Place::Replica { node, proof: *proof, _busy: busy };
         Ok(AsyncCheckout { connection: Some(connection), handle: handle.clone(), place })
     }
@@ -218,16 +218,17 @@ impl Drop for AsyncCheckout {
         match &self.place {
             Place::Replica { node, proof, .. } => {
                 session.checked_in(watch, *node, proof);
+                let may_be_open = connection.may_be_open();
                 connection.restore(version, true);
-                if !is_idle(&mut connection) {
-                    clean_later(connection, "ROLLBACK");
+                if may_be_open {
+                    clean_later(connection, "");
                 }
             }
             Place::Primary => {
                 session.contact(watch, connection.opened);
                 session.with(read_router::Session::taken_back);
                 connection.restore(version, false);
-                clean_later(connection, "ROLLBACK; RESET default_transaction_read_only");
+                clean_later(connection, "; RESET default_transaction_read_only");
             }
         }
     }
@@ -240,7 +241,7 @@ impl AsyncWriteCheckout {
     /// If a transaction is still open, or if the connection broke; what was done on it is then in doubt.
     pub async fn finish(mut self) -> QueryResult<Token> {
         let connection = self.connection.as_mut().expect(TAKEN);
-        if !is_idle(connection) {
+        if !is_idle(connection) || connection.may_be_open() && is_open(connection).await? {
             return Err(Refusal::InTransaction.into());
         }
         let handle = self.handle.clone();
@@ -272,15 +273,14 @@ impl AsyncWriteCheckout {
         let mut connection = self.connection.take()?;
         let (handle, write) = (self.handle.clone(), self.write);
         Some(async move {
-            let last = if is_idle(&mut connection) { LAST } else { "ROLLBACK" };
             // The server goes on with what was sent: its answer to this one comes after all of that.
-            let answered = connection.batch_execute(last).await;
+            let answered = match connection.may_be_open() {
+                true => connection.end_open("").await,
+                false => connection.batch_execute(LAST).await,
+            };
             settled(&handle, write, &mut connection, answered.is_ok());
             match &answered {
-                Ok(()) => {
-                    connection.restore(handle.inner.schema.version(), false);
-                    *AsyncConnection::transaction_state(&mut *connection) = AnsiTransactionManager::default();
-                }
+                Ok(()) => connection.restore(handle.inner.schema.version(), false),
                 Err(_) => connection.discard(),
             }
             answered
@@ -303,6 +303,19 @@ fn settled(handle: &Handle, write: WriteId, connection: &mut Checked, has_answer
         doubt::settle_later(handle.inner.downgrade(), session.clone(), write, opened);
     }
     session.with(read_router::Session::taken_back);
+}
+
+/// Whether a text has left a transaction open; it has then failed.
+async fn is_open(connection: &mut AsyncPgConnection) -> QueryResult<bool> {
+    // Of a transaction these are the times of its first statement and of this one. Only a batch is one message, with one
+    // time, and its answer is an error or none.
+    let sql = "SELECT 1 OPERATOR(pg_catalog./)
+        (pg_catalog.now() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp())::pg_catalog.int4";
+    match connection.batch_execute(sql).await {
+        Ok(()) => Ok(false),
+        Err(error) if Fault::of(&error) == Fault::Gone => Err(error),
+        Err(_) => Ok(true),
+    }
 }
 
 fn is_idle(connection: &mut AsyncPgConnection) -> bool {

@@ -12,18 +12,17 @@ use super::schema::{Oids, TypeName, Types};
 
 /// A query's text and binds. A query itself is not `Send`, so it is written out before the first `await`.
 ///
-/// The binds may name types by OID, in arrays and composites also inside of a value. A type that is not known yet has a
-/// false OID for the time being.
+/// The binds may name types by OID, in arrays and composites also inside of a value. Where they do is remembered: a type may
+/// not be known yet, or be made anew by somebody else.
 pub(crate) struct Collected {
     pub(crate) sql: String,
     is_cacheable: bool,
-    has_types: bool,
     binds: RawBytesBindCollector<Pg>,
-    unknown: Vec<TypeName>,
-    /// Where in which bind's value a false OID stands.
-    places: Vec<(usize, usize)>,
-    /// Which binds' types are false ones.
-    typed: Vec<usize>,
+    types: Vec<(TypeName, Option<Oids>)>,
+    /// Where in which bind's value an OID stands, and the false one that stood there first.
+    places: Vec<(usize, usize, u32)>,
+    /// Which binds' types are such, with the false ones.
+    typed: Vec<(usize, Oids)>,
 }
 
 /// The first false OID. Only the places where two passes with different ones differ are ever replaced, so that a real OID
@@ -48,24 +47,32 @@ impl Collected {
     /// Writes out the query that has this text; `types` are the types known up to now.
     pub(crate) fn new<T: QueryFragment<Pg>>(sql: &str, query: &T, types: &Arc<Types>) -> QueryResult<Self> {
         let is_cacheable = query.is_safe_to_cache_prepared(&Pg)?;
-        let mut lookup = Lookup { types: types.clone(), has_found: false, unknown: Vec::new(), second: false };
+        let mut lookup = Lookup { names: Vec::new(), second: false };
         let mut binds = RawBytesBindCollector::new();
         query.collect_binds(&mut binds, &mut lookup, &Pg)?;
         let (mut places, mut typed) = (Vec::new(), Vec::new());
-        if !lookup.unknown.is_empty() {
-            let mut other =
-                Lookup { types: types.clone(), has_found: false, unknown: lookup.unknown.clone(), second: true };
+        if !lookup.names.is_empty() {
+            let mut other = Lookup { names: lookup.names.clone(), second: true };
             let mut others = RawBytesBindCollector::<Pg>::new();
             query.collect_binds(&mut others, &mut other, &Pg)?;
             for (index, (mine, theirs)) in binds.binds.iter().zip(&others.binds).enumerate() {
                 let (Some(mine), Some(theirs)) = (mine, theirs) else { continue };
-                places.extend(differing(mine, theirs).into_iter().map(|at| (index, at)));
+                let at = |at| Some((index, at, u32::from_be_bytes(*mine.get(at..)?.first_chunk()?)));
+                places.extend(differing(mine, theirs).into_iter().filter_map(at));
             }
             let pairs = binds.metadata.iter().zip(&others.metadata).enumerate();
-            typed.extend(pairs.filter(|(_, (mine, theirs))| mine != theirs).map(|(index, _)| index));
+            typed.extend(pairs.filter(|(_, (mine, theirs))| mine != theirs).map(|(index, (mine, _))| {
+                (index, (mine.oid().unwrap_or_default(), mine.array_oid().unwrap_or_default()))
+            }));
         }
-        let has_types = lookup.has_found || !lookup.unknown.is_empty();
-        Ok(Self { sql: sql.to_owned(), is_cacheable, has_types, binds, unknown: lookup.unknown, places, typed })
+        let known = |name: TypeName| {
+            let oids = types.get(&name).copied();
+            (name, oids)
+        };
+        let types = lookup.names.into_iter().map(known).collect();
+        let mut collected = Self { sql: sql.to_owned(), is_cacheable, binds, types, places, typed };
+        collected.fill_in();
+        Ok(collected)
     }
 
     /// A text without binds, that is not kept prepared.
@@ -81,8 +88,8 @@ impl Collected {
             binds.metadata.push(PgTypeMetadata::new(TEXT.0, TEXT.1));
             binds.binds.push(Some(text.as_bytes().to_vec()));
         }
-        let (unknown, places, typed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { sql: sql.to_owned(), is_cacheable, has_types: false, binds, unknown, places, typed }
+        let (types, places, typed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { sql: sql.to_owned(), is_cacheable, binds, types, places, typed }
     }
 
     /// Has it prepared anew each time.
@@ -98,31 +105,46 @@ impl Collected {
 
     /// Whether it names types that were looked up.
     pub(crate) fn has_types(&self) -> bool {
-        self.has_types
+        !self.types.is_empty()
     }
 
     /// The types that must be looked up before it can run.
-    pub(crate) fn unknown(&self) -> &[TypeName] {
-        &self.unknown
+    pub(crate) fn unknown(&self) -> Vec<TypeName> {
+        self.types.iter().filter(|(_, oids)| oids.is_none()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Puts the OIDs of the types in the place of the false ones, in the order of [`unknown`](Self::unknown).
-    pub(crate) fn resolve(&mut self, oids: &[Oids]) {
+    /// All types that it names.
+    pub(crate) fn types(&self) -> Vec<TypeName> {
+        self.types.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Puts the OIDs of these types in their places; whether any is another than before.
+    pub(crate) fn resolve(&mut self, names: &[TypeName], oids: &[Oids]) -> bool {
+        let mut has_changed = false;
+        for (name, known) in &mut self.types {
+            let found = names.iter().zip(oids).find(|(found, _)| *found == name).map(|(_, oids)| *oids);
+            has_changed |= found.is_some() && found != *known;
+            *known = found.or(*known);
+        }
+        self.fill_in();
+        has_changed
+    }
+
+    fn fill_in(&mut self) {
         let real = |oid: u32| {
             let (index, is_array) = meaning(oid);
-            oids.get(index).map_or(oid, |(own, array)| if is_array { *array } else { *own })
+            let oids = self.types.get(index).and_then(|(_, oids)| *oids);
+            oids.map_or(oid, |(own, array)| if is_array { array } else { own })
         };
-        for index in self.typed.drain(..) {
-            let Some(metadata) = self.binds.metadata.get_mut(index) else { continue };
-            let (own, array) = (metadata.oid().unwrap_or_default(), metadata.array_oid().unwrap_or_default());
-            *metadata = PgTypeMetadata::new(real(own), real(array));
+        for (index, (own, array)) in &self.typed {
+            let Some(metadata) = self.binds.metadata.get_mut(*index) else { continue };
+            *metadata = PgTypeMetadata::new(real(*own), real(*array));
         }
-        for (index, at) in self.places.drain(..) {
-            let value = self.binds.binds.get_mut(index).and_then(Option::as_mut);
-            let Some(bytes) = value.and_then(|value| value.get_mut(at..)?.first_chunk_mut::<4>()) else { continue };
-            *bytes = real(u32::from_be_bytes(*bytes)).to_be_bytes();
+        for (index, at, oid) in &self.places {
+            let value = self.binds.binds.get_mut(*index).and_then(Option::as_mut);
+            let Some(bytes) = value.and_then(|value| value.get_mut(*at..)?.first_chunk_mut::<4>()) else { continue };
+            *bytes = real(*oid).to_be_bytes();
         }
-        self.unknown.clear();
     }
 
     /// The query for one run.
@@ -146,24 +168,18 @@ fn differing(mine: &[u8], theirs: &[u8]) -> Vec<usize> {
     places
 }
 
-/// Answers with the types that are known, and with false OIDs for the rest.
+/// Answers with false OIDs.
 struct Lookup {
-    types: Arc<Types>,
-    has_found: bool,
-    unknown: Vec<TypeName>,
+    names: Vec<TypeName>,
     second: bool,
 }
 
 impl PgMetadataLookup for Lookup {
     fn lookup_type(&mut self, type_name: &str, schema: Option<&str>) -> PgTypeMetadata {
         let name = TypeName { schema: schema.map(str::to_owned), name: type_name.to_owned() };
-        if let Some((oid, array)) = self.types.get(&name) {
-            self.has_found = true;
-            return PgTypeMetadata::new(*oid, *array);
-        }
-        let index = self.unknown.iter().position(|unknown| *unknown == name).unwrap_or_else(|| {
-            self.unknown.push(name);
-            self.unknown.len() - 1
+        let index = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
         });
         let (oid, array) = false_oids(index, self.second);
         PgTypeMetadata::new(oid, array)
@@ -241,10 +257,16 @@ mod tests {
         assert!(expected.unknown().is_empty());
         let mut collected = Collected::new("", &query, &none).unwrap();
         assert_eq!(collected.unknown().len(), 2);
-        let oids = oids_of(&collected);
-        collected.resolve(&oids);
+        let (names, oids) = (collected.unknown(), oids_of(&collected));
+        assert!(collected.resolve(&names, &oids));
+        assert!(!collected.resolve(&names, &oids));
         assert_eq!(collected.binds.binds, expected.binds.binds);
         assert_eq!(collected.binds.metadata, expected.binds.metadata);
         assert!(collected.unknown().is_empty());
+        let anew = oids.iter().map(|(own, array)| (own + 1_000, array + 1_000)).collect::<Vec<_>>();
+        assert!(collected.resolve(&names, &anew));
+        assert!(collected.resolve(&names, &oids));
+        assert_eq!(collected.binds.binds, expected.binds.binds);
+        assert_eq!(collected.binds.metadata, expected.binds.metadata);
     }
 }

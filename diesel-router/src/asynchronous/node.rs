@@ -12,7 +12,9 @@ use std::{
 };
 
 use diesel::{QueryResult, connection::get_default_instrumentation};
-use diesel_async::{AsyncConnection, AsyncPgConnection};
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
+};
 use read_router::{
     NodeId, Opened,
     live::{Watch, now},
@@ -23,12 +25,12 @@ use super::{
     card::{Card, forget_statements},
     pool::{Lease, Pool},
     router::PoolStatus,
-    runtime::timeout,
+    runtime::{spawn, timeout},
     schema::Schema,
     source::{Server, timed_out},
     text,
 };
-use crate::instrument::Forwarder;
+use crate::{error::Fault, instrument::Forwarder};
 
 /// One server of the configuration.
 pub(crate) struct Node {
@@ -51,6 +53,8 @@ pub(crate) struct Checked {
     home: Option<OwnedMutexGuard<Option<Checked>>>,
     /// Whether a statement has left something with it, which is nobody else's.
     is_kept: bool,
+    /// A read runs on it, or ran when its caller went away.
+    is_reading: bool,
 }
 
 /// The place of a connection that a handle keeps.
@@ -60,6 +64,8 @@ pub(crate) type Kept = Arc<Mutex<Option<Checked>>>;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often one who waits for a replica's connection looks whether the replica still serves.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// As long may a read go on whose caller went away.
+const RECOVERY: Duration = Duration::from_secs(1);
 /// No pool has so many outdated connections.
 const MOST_OUTDATED: usize = 1024;
 
@@ -146,7 +152,7 @@ impl Node {
             if is_stale {
                 forget_statements(&mut lease);
             }
-            return Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false });
+            return Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false, is_reading: false });
         }
         // Nothing is known of its past, or it has served as a primary's up to now: it counts as opened now.
         let greeted = text::greet(&lease, wants_read_only);
@@ -175,7 +181,7 @@ impl Node {
         if Card::of(&mut lease).is_none() {
             self.watch.counters.own_sample();
         }
-        Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false })
+        Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false, is_reading: false })
     }
 }
 
@@ -200,6 +206,11 @@ impl Checked {
     /// Goes back there.
     pub(crate) fn come_back_to(&mut self, home: OwnedMutexGuard<Option<Checked>>) {
         self.home = Some(home);
+    }
+
+    /// A read begins or is over: in between the connection is nobody else's, for the read may take long.
+    pub(crate) fn reading(&mut self, is_reading: bool) {
+        self.is_reading = is_reading;
     }
 
     /// Tells this listener of the statements that follow; `query` is how the next one reads.
@@ -229,11 +240,32 @@ impl Checked {
         }
     }
 
-    /// Looks from here on whether what runs changes the schema.
-    pub(crate) fn watch_schema(&mut self) {
+    /// Looks from here on at what runs.
+    pub(crate) fn look(&mut self) {
         if let Some(card) = self.card() {
-            card.watch_schema();
+            card.look();
         }
+    }
+
+    /// Whether a transaction may be open on it, known to diesel-async or not.
+    pub(crate) fn may_be_open(&mut self) -> bool {
+        let is_idle =
+            AnsiTransactionManager::transaction_manager_status_mut(&mut **self).transaction_depth() == Ok(None);
+        !is_idle || self.card().is_none_or(|card| card.may_be_open())
+    }
+
+    /// Ends what is open on it, known to diesel-async or not, and runs `then`.
+    pub(crate) async fn end_open(&mut self, then: &str) -> QueryResult<()> {
+        // Where nothing is open a ROLLBACK alone is a warning in the server's log. Where one has failed it is all that the
+        // server accepts.
+        let done = self.batch_execute(&format!("BEGIN; ROLLBACK{then}")).await;
+        if matches!(&done, Err(error) if Fault::of(error) != Fault::Gone) {
+            self.batch_execute(&format!("ROLLBACK{then}")).await?;
+        } else {
+            done?;
+        }
+        *AsyncConnection::transaction_state(&mut **self) = AnsiTransactionManager::default();
+        Ok(())
     }
 
     /// Whether anything has run since that may have changed the schema.
@@ -274,12 +306,32 @@ impl Drop for Checked {
         if let Some(card) = self.card() {
             card.listen(None, None);
         }
+        if self.is_reading && self.home.is_none() {
+            if let Some(lease) = self.lease.take() {
+                let (opened, is_kept, is_reading) = (self.opened, true, false);
+                recover_later(Self { lease: Some(lease), opened, home: None, is_kept, is_reading });
+            }
+            return;
+        }
         match (self.home.take(), self.lease.take()) {
             (Some(mut home), Some(lease)) => {
-                *home = Some(Self { lease: Some(lease), opened: self.opened, home: None, is_kept: true });
+                let (opened, is_kept, is_reading) = (self.opened, true, false);
+                *home = Some(Self { lease: Some(lease), opened, home: None, is_kept, is_reading });
             }
             (None, Some(lease)) if self.is_kept => lease.discard(),
             _ => {}
         }
     }
+}
+
+/// Gives the connection back once it answers, if that is soon; else it is closed.
+///
+/// The read that runs on it is of no interest to anybody any more, and whoever took the connection next would wait for it.
+fn recover_later(mut connection: Checked) {
+    spawn(async move {
+        let answered = timeout(RECOVERY, connection.batch_execute("SELECT 1")).await;
+        // Up to here it is closed if this is dropped.
+        connection.is_kept = !matches!(answered, Ok(Ok(())));
+        drop(connection);
+    });
 }

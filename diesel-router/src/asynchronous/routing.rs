@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     control::{changes_schema, leaves_something, may_open},
-    error::{Fault, Refusal, unsent},
+    error::{Fault, Refusal, may_be_stale, unsent},
     instrument::Listener,
     kinds::Looked,
 };
@@ -213,7 +213,15 @@ impl Handle {
         let (handle, schema) = (self.clone(), self.inner.schema.clone());
         let work = async move {
             let opened = connection.opened;
-            let out = run(&mut connection, &prepared.query, wanted).await;
+            let mut out = run(&mut connection, &prepared.query, wanted).await;
+            if let Err(error) = &out
+                && may_be_stale(error)
+                && schema.renew(&mut prepared.query, &connection).await
+            {
+                // A type was made anew by somebody else: with the old one's number the statement has done nothing.
+                connection.forget_statements();
+                out = run(&mut connection, &prepared.query, wanted).await;
+            }
             if changes_schema(prepared.looked.kind, &prepared.query.sql) {
                 schema.changed();
             }
@@ -228,9 +236,6 @@ impl Handle {
                         doubt::settle_later(inner, session, write, opened);
                     } else {
                         session.acknowledged(&watch, write, opened);
-                        if prepared.query.has_types() {
-                            schema.changed();
-                        }
                         if may_open(&prepared.query.sql) {
                             // It would go back to the pool with the transaction open.
                             connection.discard();
@@ -394,21 +399,21 @@ impl Handle {
         self.inner.schema.resolve(&mut prepared.query, &connection).await?;
         self.listen(&mut connection, NodeId::PRIMARY, prepared.text.clone());
         let opened = connection.opened;
+        connection.reading(true);
         let mut out = Begun::run(&mut connection, &prepared.query).await;
         if let Err(error) = &out
             && Fault::of(error) == Fault::Unclear
         {
             // Where it was prepared before, the schema may have changed under it since.
-            let may_be_stale = prepared.query.is_cacheable() && connection.was_prepared_before();
-            if prepared.query.has_types() {
-                self.inner.schema.changed();
-            }
-            if may_be_stale && doubt::is_alive(&mut connection, watch.config.probe_timeout).await {
+            let was_prepared = prepared.query.is_cacheable() && connection.was_prepared_before();
+            let is_stale = self.inner.schema.renew(&mut prepared.query, &connection).await || was_prepared;
+            if is_stale && doubt::is_alive(&mut connection, watch.config.probe_timeout).await {
                 connection.forget_statements();
                 self.listen(&mut connection, NodeId::PRIMARY, prepared.text.clone());
                 out = Begun::run(&mut connection, &prepared.query).await;
             }
         }
+        connection.reading(false);
         match out {
             Ok(begun) => {
                 let rest = Held { connection, _busy: None };
@@ -417,6 +422,9 @@ impl Handle {
             }
             Err(error) => {
                 self.session.contact(watch, opened);
+                if Fault::of(&error) == Fault::Gone {
+                    connection.discard();
+                }
                 Err(error)
             }
         }
@@ -519,11 +527,14 @@ impl Attempt for ReadOnce<'_> {
         let mut connection = handle.acquire_proven(call, node, proof).await?;
         handle.listen(&mut connection, node, self.prepared.text.clone());
         let query = &mut self.prepared.query;
+        connection.reading(true);
         let work = async {
             handle.inner.schema.resolve(query, &connection).await?;
             Begun::run(&mut connection, query).await
         };
-        match while_serving(watch, node, call.limit(watch), work).await {
+        let out = while_serving(watch, node, call.limit(watch), work).await;
+        connection.reading(false);
+        match out {
             Ok(Ok(begun)) => {
                 let served = call.served(watch, node);
                 let (session, watch) = (handle.session.clone(), watch.clone());

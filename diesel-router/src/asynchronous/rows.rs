@@ -199,6 +199,13 @@ impl Source {
     }
 }
 
+impl AsyncRows {
+    /// Those of a statement that has none.
+    pub(crate) fn none() -> Self {
+        Self { ahead: VecDeque::new(), rest: None, source: Source::Ended, look: None }
+    }
+}
+
 impl Stream for AsyncRows {
     type Item = QueryResult<Row>;
 
@@ -233,6 +240,11 @@ impl Stream for AsyncRows {
 
 impl Drop for AsyncRows {
     fn drop(&mut self) {
+        if self.rest.take_if(|_| !matches!(self.source, Source::Write { .. })).is_some()
+            && let Source::Replica { rest, .. } | Source::PrimaryRead { rest, .. } = &mut self.source
+        {
+            rest.connection.reading(true);
+        }
         let Source::Write { session, write, .. } = &self.source else { return self.source.ended(None) };
         session.with(|session| session.in_doubt(*write));
         let Some(mut rows) = self.rest.take() else { return };

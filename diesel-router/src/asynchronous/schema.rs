@@ -71,17 +71,40 @@ impl Schema {
         }
     }
 
+    /// These types may have been made anew.
+    pub(crate) fn forget(&self, names: &[TypeName]) {
+        let _turn = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut types = Types::clone(&self.types.load());
+        types.retain(|name, _| !names.contains(name));
+        self.types.store(Arc::new(types));
+    }
+
     /// Looks up on this connection what the query has of unknown types, and remembers it.
     pub(crate) async fn resolve(&self, query: &mut Collected, connection: &AsyncPgConnection) -> QueryResult<()> {
         if query.unknown().is_empty() {
             return Ok(());
         }
         let version = self.version();
-        let names = query.unknown().to_vec();
+        let names = query.unknown();
         let oids = look_up(connection, &names).await?;
         self.learn(version, &names, &oids);
-        query.resolve(&oids);
+        query.resolve(&names, &oids);
         Ok(())
+    }
+
+    /// Looks up the query's types anew, after it has failed; whether any of them is another than it was.
+    pub(crate) async fn renew(&self, query: &mut Collected, connection: &AsyncPgConnection) -> bool {
+        if !query.has_types() {
+            return false;
+        }
+        let names = query.types();
+        let Ok(oids) = look_up(connection, &names).await else { return false };
+        let has_changed = query.resolve(&names, &oids);
+        if has_changed {
+            self.changed();
+            self.learn(self.version(), &names, &oids);
+        }
+        has_changed
     }
 }
 

@@ -92,7 +92,14 @@ impl AsyncConnectionCore for AsyncReadConnection {
     {
         // A query is not `Send`: it is gone before the first `await`.
         let prepared = self.prepare(&source.as_query());
-        async move { self.run(prepared?, Wanted::Rows).await?.rows() }.boxed()
+        async move {
+            let prepared = prepared?;
+            if self.control(&prepared.looked).await? {
+                return Ok(AsyncRows::none());
+            }
+            self.run(prepared, Wanted::Rows).await?.rows()
+        }
+        .boxed()
     }
 
     fn execute_returning_count<'conn, 'query, T>(&'conn mut self, source: T) -> Self::ExecuteFuture<'conn, 'query>

@@ -11,7 +11,7 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
 };
 use read_router::{
-    NodeId, Opened, PrimaryReason, Proof, ReadOptions, View,
+    NodeId, Opened, PrimaryReason, Proof, ReadOptions, View, WriteId,
     live::{Busy, Call},
 };
 
@@ -27,8 +27,8 @@ use super::{
     watch::while_serving,
 };
 use crate::{
-    control::{changes_schema, leaves_something},
-    error::{Fault, lost, unsent},
+    control::{changes_schema, is_several, leaves_something},
+    error::{Fault, lost, may_be_stale, unsent},
     instrument::Listener,
 };
 
@@ -49,6 +49,8 @@ pub(crate) struct Pinned {
     changed_schema: bool,
     /// Something ran that leaves something with the connection.
     leaves: bool,
+    /// A text that may have a COMMIT in it is under way, or was when its caller went away.
+    unheard: Option<WriteId>,
     /// A savepoint's statement is under way, or was when its caller went away.
     in_control: bool,
     /// The connection is of no use any more.
@@ -97,6 +99,7 @@ impl Pinned {
             types: HashMap::new(),
             changed_schema: false,
             leaves: false,
+            unheard: None,
             in_control: false,
             is_lost: false,
         }
@@ -147,12 +150,12 @@ impl Pinned {
         }
     }
 
-    /// A statement of the transaction is done; it may have shown any commit.
     /// The connection, as long as the transaction is open.
     pub(crate) fn lend(&mut self) -> &mut AsyncPgConnection {
         self.connection()
     }
 
+    /// A statement of the transaction is done; it may have shown any commit.
     fn touched(&self) {
         self.place.tell(&self.handle.session, &self.handle.inner.watch);
     }
@@ -183,17 +186,28 @@ impl Pinned {
         let changes = changes_schema(prepared.looked.kind, &prepared.query.sql);
         self.leaves |= leaves_something(prepared.looked.kind, &prepared.query.sql);
         self.changed_schema |= changes;
+        if matches!(place, Seen::Primary(_)) && is_several(&prepared.query.sql) {
+            self.unheard = Some(handle.session.with(|session| {
+                let write = self.unheard.unwrap_or_else(|| session.write_sent());
+                session.in_doubt(write);
+                write
+            }));
+        }
         let Self { connection, types, is_lost, .. } = self;
         let connection = connection.as_mut().expect(TAKEN);
         handle.listen(connection, node, prepared.take_text());
         let work = async {
             if !prepared.query.unknown().is_empty() {
-                let names = prepared.query.unknown().to_vec();
+                let names = prepared.query.unknown();
                 let oids = look_up(connection, &names).await?;
-                types.extend(names.into_iter().zip(oids.iter().copied()));
-                prepared.query.resolve(&oids);
+                prepared.query.resolve(&names, &oids);
+                types.extend(names.into_iter().zip(oids));
             }
             let out = run(connection, &prepared.query, wanted).await;
+            if out.as_ref().is_err_and(may_be_stale) {
+                // The transaction has failed, but the next one finds a type that somebody else has made anew.
+                handle.inner.schema.forget(&prepared.query.types());
+            }
             if changes {
                 types.clear();
                 connection.forget_statements();
@@ -201,6 +215,15 @@ impl Pinned {
             out
         };
         let out = Self::waiting(&handle, place, is_lost, work).await;
+        // The server answers in order: this was the answer to what nobody waited for, too.
+        if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), place) {
+            let limit = handle.inner.watch.config.probe_timeout;
+            let in_doubt = match &out {
+                Err(error) => doubt::leaves_in_doubt(self.connection(), error, limit).await,
+                Ok(_) => false,
+            };
+            settle(&handle, write, opened, in_doubt);
+        }
         match out {
             Ok(Ran::Rows(begun)) => {
                 let (session, watch) = (handle.session.clone(), handle.inner.watch.clone());
@@ -253,7 +276,8 @@ impl Pinned {
     async fn end(mut self, end: End) -> QueryResult<()> {
         let session = self.handle.session.clone();
         let is_write = end == End::Commit && matches!(self.place, Seen::Primary(_));
-        let write = is_write.then(|| session.with(read_router::Session::write_sent));
+        let sent = || session.with(read_router::Session::write_sent);
+        let write = self.unheard.take().or_else(|| is_write.then(sent));
         let work = async move {
             self.repair();
             let handle = self.handle.clone();
@@ -276,10 +300,7 @@ impl Pinned {
                 handle.inner.schema.changed();
             }
             match (write, place) {
-                (Some(write), Seen::Primary(opened)) if in_doubt => {
-                    doubt::settle_later(handle.inner.downgrade(), handle.session.clone(), write, opened);
-                }
-                (Some(write), Seen::Primary(opened)) => handle.session.acknowledged(watch, write, opened),
+                (Some(write), Seen::Primary(opened)) => settle(&handle, write, opened, in_doubt),
                 _ => self.touched(),
             }
             self.release();
@@ -312,23 +333,47 @@ impl Drop for Pinned {
         if self.changed_schema {
             self.handle.inner.schema.changed();
         }
-        if self.is_lost {
+        if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), self.place) {
+            // Its server process ends once it has run the text.
+            connection.discard();
+            settle(&self.handle, write, opened, true);
+        } else if self.is_lost {
             connection.discard();
         } else {
-            clean_later(connection, "ROLLBACK");
+            clean_later(connection, "");
         }
     }
 }
 
+/// The session hears what became of a write.
+fn settle(handle: &Handle, write: WriteId, opened: Option<Opened>, in_doubt: bool) {
+    if in_doubt {
+        doubt::settle_later(handle.inner.downgrade(), handle.session.clone(), write, opened);
+    } else {
+        handle.session.acknowledged(&handle.inner.watch, write, opened);
+    }
+}
+
 /// Ends in the background what is open on the connection, and gives it back; if that does not work it is closed.
-pub(crate) fn clean_later(mut connection: Checked, sql: &'static str) {
-    // Without a runtime it is dropped, and with a transaction open its pool closes it.
+pub(crate) fn clean_later(connection: Checked, then: &'static str) {
+    let mut unclean = Unclean(Some(connection));
     spawn(async move {
-        match timeout(PATIENCE, connection.batch_execute(sql)).await {
-            Ok(Ok(())) => *AsyncConnection::transaction_state(&mut *connection) = AnsiTransactionManager::default(),
-            _ => connection.discard(),
+        let Some(connection) = &mut unclean.0 else { return };
+        if let Ok(Ok(())) = timeout(PATIENCE, connection.end_open(then)).await {
+            drop(unclean.0.take());
         }
     });
+}
+
+/// A connection that is closed, unless it is taken out: also where there is no runtime to clean it, or none any more.
+struct Unclean(Option<Checked>);
+
+impl Drop for Unclean {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.discard();
+        }
+    }
 }
 
 impl Handle {

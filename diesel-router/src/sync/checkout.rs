@@ -103,7 +103,7 @@ impl RoutingConnection {
         let mut checked = context.inner().primary().acquire(&context.wishes)?;
         context.to_primary(None, PrimaryReason::GivenOut, None);
         context.session.with(Session::given_out);
-        checked.given_out();
+        checked.given_out(&context.wishes);
         Ok(WriteCheckout { router: context.router.clone(), session: context.session.clone(), checked: Some(checked) })
     }
 }
@@ -134,7 +134,7 @@ fn checkout(context: &mut Context, options: ReadOptions) -> QueryResult<Checkout
             (checkout_primary(context, &call, PrimaryReason::ReplicaFailed)?, Place::Primary)
         }
     };
-    checked.given_out();
+    checked.given_out(&context.wishes);
     let (router, session) = (context.router.clone(), context.session.clone());
     Ok(Checkout { router, session, checked: Some(checked), place })
 }
@@ -187,6 +187,9 @@ impl Drop for Checkout {
     fn drop(&mut self) {
         let Some(mut checked) = self.checked.take() else { return };
         let (watch, opened) = (&self.router.inner.watch, checked.opened);
+        if checked.is_left_open() {
+            checked.spoil();
+        }
         match &self.place {
             Place::Replica { proof, .. } => {
                 if checked.is_lost(None) {
@@ -208,7 +211,7 @@ impl WriteCheckout {
     /// # Errors
     /// If a transaction is still open, which is rolled back.
     pub fn finish(mut self) -> QueryResult<Token> {
-        let is_open = self.checked.as_mut().is_some_and(|checked| matches!(checked.depth(), Ok(Some(_))));
+        let is_open = self.checked.as_mut().is_some_and(Checked::is_left_open);
         let mut connection = self.router.with_session(self.session.clone());
         drop(self);
         if is_open { Err(Refusal::InTransaction.into()) } else { Ok(connection.token()) }
@@ -258,6 +261,9 @@ impl DerefMut for WriteCheckout {
 impl Drop for WriteCheckout {
     fn drop(&mut self) {
         if let Some(mut checked) = self.checked.take() {
+            if checked.is_left_open() {
+                checked.spoil();
+            }
             self.settle(&mut checked);
         }
     }

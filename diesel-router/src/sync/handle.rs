@@ -1,13 +1,15 @@
 //! What a connection does with a statement.
 
+use std::any::Any;
+
 use diesel::{
     Connection, PgConnection, QueryResult,
     connection::{
         AnsiTransactionManager, CacheSize, Instrumentation, SimpleConnection, TransactionManager,
         TransactionManagerStatus,
     },
-    pg::{GetPgMetadataCache, Pg, PgMetadataCache},
-    query_builder::{QueryFragment, QueryId},
+    pg::{GetPgMetadataCache, Pg, PgMetadataCache, PgMetadataLookup, PgTypeMetadata},
+    query_builder::{QueryFragment, QueryId, bind_collector::RawBytesBindCollector},
 };
 use read_router::{
     Destination, NodeId, PrimaryReason, Session, View,
@@ -23,7 +25,7 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    error::{Fault, Refusal},
+    error::{Fault, Refusal, may_be_stale},
     instrument::{Forwarder, Listener},
     kinds::Looked,
 };
@@ -68,7 +70,10 @@ impl Handle {
     /// Settles it; `is_last`: the handle goes away, and asks no server anything.
     fn take_back(&mut self, is_last: bool) {
         for rows in self.rows.iter_mut().filter_map(Option::take) {
-            rows.settle(&mut self.context, is_last);
+            let is_home = self.context.home.is_some();
+            if let Some(checked) = rows.settle(&mut self.context, is_last) {
+                self.transaction.adopt(checked, is_home);
+            }
         }
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {
@@ -107,10 +112,20 @@ impl Handle {
         self.settle();
         let looked = self.look(query)?;
         let mut out = None;
-        self.statement(view, &looked, &mut |connection| {
+        let mut run = |connection: &mut PgConnection| {
             out = Some(run(connection, query)?);
             Ok(())
-        })?;
+        };
+        let is_open = self.transaction.is_open();
+        if let Err(error) = self.statement(view, &looked, &mut run) {
+            // A type may have been made anew by somebody else. With the old one's number a statement of data does nothing,
+            // and with the right one nothing that lasts before it fails.
+            let is_harmless = !is_open && !looked.kind.is_read() && control::is_data(&looked.sql);
+            if !is_harmless || !may_be_stale(&error) || !names_types(query) {
+                return Err(error);
+            }
+            self.statement(view, &looked, &mut run)?;
+        }
         out.ok_or(diesel::result::Error::NotFound)
     }
 
@@ -223,6 +238,9 @@ impl Handle {
             return out;
         }
         context.session.acknowledged(context.watch(), write, checked.opened);
+        if !checked.is_new() && out.as_ref().is_err_and(may_be_stale) {
+            checked.outdate();
+        }
         if control::may_open(&looked.sql) && checked.has_open_transaction(&context.wishes) {
             self.transaction.adopt(checked, is_home);
         } else {
@@ -292,6 +310,26 @@ pub(super) fn destination(context: &Context, view: View, looked: &Looked) -> Que
 /// The primary has served what a replica could not: the replica was at fault, and may be the next time.
 pub(super) fn judged(context: &Context, call: &Call, node: NodeId, looked: &Looked) {
     call.misrouted(context.watch(), node, &looked.sql, context.inner().misrouted, false);
+}
+
+/// Whether a bind has a type whose number differs from one creation to the next.
+fn names_types<Q: QueryFragment<Pg>>(query: &Q) -> bool {
+    struct Seen(bool);
+    impl PgMetadataLookup for Seen {
+        fn lookup_type(&mut self, _: &str, _: Option<&str>) -> PgTypeMetadata {
+            self.0 = true;
+            PgTypeMetadata::new(0, 0)
+        }
+
+        fn as_any<'a>(&mut self) -> &mut (dyn Any + 'a)
+        where
+            Self: 'a,
+        {
+            self
+        }
+    }
+    let mut seen = Seen(false);
+    query.collect_binds(&mut RawBytesBindCollector::new(), &mut seen, &Pg).is_ok() && seen.0
 }
 
 fn teller(listener: Option<&Listener>) -> Forwarder {

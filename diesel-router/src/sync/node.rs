@@ -24,7 +24,7 @@ use read_router::{
 };
 
 use super::{
-    question,
+    control, question,
     schema::{self, Schema},
     source::Pool,
 };
@@ -71,6 +71,8 @@ struct Notes {
     is_new: bool,
 }
 
+/// No schema has this version.
+const STALE: u64 = u64::MAX;
 /// A connection that has been idle for longer is asked whether it is alive.
 const PING_IDLE: Duration = Duration::from_secs(1);
 /// How often one who waits for a replica's connection looks whether the replica still serves.
@@ -328,6 +330,13 @@ impl Checked {
         schema::forget(&mut self.connection, cache);
     }
 
+    /// What it has cached may be stale: it is forgotten before the connection is used again.
+    pub(super) fn outdate(&mut self) {
+        if let Some(notes) = self.notes_mut() {
+            notes.version = STALE;
+        }
+    }
+
     /// What has run on it may have changed the schema.
     pub(super) fn schema_changed(&self) {
         if let Some(notes) = self.notes() {
@@ -363,15 +372,27 @@ impl Checked {
     }
 
     /// It goes to somebody who may change its settings.
-    pub(super) fn given_out(&mut self) {
+    pub(super) fn given_out(&mut self, wishes: &Wishes) {
         if let Some(notes) = self.notes_mut() {
             notes.read_only = false;
             notes.limit.1 = u64::MAX;
         }
-        if !self.dressed && self.is_ours {
-            self.connection.set_instrumentation(get_default_instrumentation());
-            self.dressed = true;
-        }
+        let told: Option<Box<dyn Instrumentation>> = match &wishes.listener {
+            Some(listener) if self.dressed => Some(Box::new(listener.on(Some(self.node)))),
+            _ if self.is_ours => get_default_instrumentation(),
+            _ => return,
+        };
+        self.connection.set_instrumentation(Looking { told, may_be_open: false });
+        self.dressed = true;
+    }
+
+    /// Whether a transaction is open, known to Diesel or not, on a connection that was given out: only one whose texts may
+    /// have begun one, or were not seen, is asked.
+    pub(super) fn is_left_open(&mut self) -> bool {
+        let looking: Option<&mut Looking> = Connection::instrumentation(&mut *self.connection).downcast_mut();
+        let may_be_open = looking.is_none_or(|looking| looking.may_be_open);
+        let wishes = Wishes { cache: CacheSize::Unbounded, listener: None, is_explicit: false };
+        !matches!(self.depth(), Ok(None)) || may_be_open && self.has_open_transaction(&wishes)
     }
 
     /// Tells this listener from here on.
@@ -476,6 +497,23 @@ impl Drop for Checked {
 /// Has the pool close the connection in place of keeping it.
 fn spoil(connection: &mut PgConnection) {
     AnsiTransactionManager::transaction_manager_status_mut(connection).set_in_error();
+}
+
+/// Tells somebody, and looks whether a text begins a transaction, of which Diesel keeps no books.
+struct Looking {
+    told: Option<Box<dyn Instrumentation>>,
+    may_be_open: bool,
+}
+
+impl Instrumentation for Looking {
+    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+        if let InstrumentationEvent::StartQuery { query, .. } = &event {
+            self.may_be_open = control::leaves_open(&query.to_string(), self.may_be_open);
+        }
+        if let Some(told) = &mut self.told {
+            told.on_connection_event(event);
+        }
+    }
 }
 
 /// Tells nobody.

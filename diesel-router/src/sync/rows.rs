@@ -96,8 +96,10 @@ impl Rows {
     }
 
     /// The caller has read them, or will not. `is_last`: the handle goes away, and asks no server anything.
-    pub(super) fn settle(self, context: &mut Context, is_last: bool) {
+    /// Returns the connection if a transaction is open on it.
+    pub(super) fn settle(self, context: &mut Context, is_last: bool) -> Option<Checked> {
         let Self { mut checked, end, failed, keep } = self;
+        let mut is_open = false;
         let opened = checked.opened;
         let is_lost = checked.is_lost(None);
         if failed.load(Ordering::Relaxed) {
@@ -126,10 +128,17 @@ impl Rows {
                     if control::changes_schema(looked.kind, &looked.sql) {
                         checked.schema_changed();
                     }
+                    is_open = control::may_open(&looked.sql);
                 }
             }
         }
+        if is_open && is_last {
+            checked.spoil();
+        } else if is_open && checked.has_open_transaction(&context.wishes) {
+            return Some(checked);
+        }
         context.give_back(checked, keep && !is_lost);
+        None
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     node::Checked,
 };
 use crate::{
-    error::{Refusal, lost},
+    error::{Refusal, lost, may_be_stale},
     kinds::Looked,
 };
 
@@ -353,7 +353,9 @@ impl Open {
         run: Run<'_>,
     ) -> (QueryResult<()>, After) {
         let before = self.depth();
-        let writes = control == Control::Commit && matches!(self.place, Place::Primary);
+        // A text of several statements may have a COMMIT among them.
+        let may_commit = control == Control::Commit || control::is_several(&looked.sql);
+        let writes = may_commit && matches!(self.place, Place::Primary);
         let write = writes.then(|| context.session.with(Session::write_sent));
         let out = run(&mut self.checked);
         let is_lost = self.checked.is_lost(out.as_ref().err());
@@ -372,6 +374,10 @@ impl Open {
             }
             let is_over = matches!(control, Control::Commit | Control::Rollback);
             return (out, if is_over { After::Over } else { After::Lost(self.lost(before)) });
+        }
+        if out.as_ref().is_err_and(may_be_stale) {
+            // The transaction has failed, but the next one finds what somebody else has changed.
+            self.checked.outdate();
         }
         self.changed_schema |= control::changes_schema(looked.kind, &looked.sql);
         self.keep |= control::leaves_something(looked.kind, &looked.sql);

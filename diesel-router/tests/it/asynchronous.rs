@@ -5,9 +5,11 @@ use diesel_async::RunQueryDsl;
 
 mod checkouts;
 mod differential;
+mod left;
 mod pools;
+mod rounds;
 mod routing;
-mod scenarios;
+pub(crate) mod scenarios;
 mod transactions;
 mod types;
 

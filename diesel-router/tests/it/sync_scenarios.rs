@@ -16,13 +16,13 @@ use crate::{
 
 /// The adapter as scenarios see it. Each call has a handle of its own, of the same session.
 #[derive(Clone)]
-struct Blocking {
+pub(crate) struct Blocking {
     router: Router,
     session: Arc<Mutex<RoutingConnection>>,
 }
 
 impl Blocking {
-    fn of(connection: RoutingConnection) -> Self {
+    pub(crate) fn of(connection: RoutingConnection) -> Self {
         Self { router: connection.router().clone(), session: Arc::new(Mutex::new(connection)) }
     }
 
@@ -105,7 +105,7 @@ impl Subject for Blocking {
 }
 
 /// A handle with an open transaction.
-struct BlockingTransaction(Option<RoutingConnection>);
+pub(crate) struct BlockingTransaction(Option<RoutingConnection>);
 
 impl BlockingTransaction {
     async fn run<T: Send + 'static>(

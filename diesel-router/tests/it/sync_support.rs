@@ -11,7 +11,7 @@ use diesel::{
 };
 use diesel_router::{NodeId, ReadClass, Router, RoutingConnection};
 use read_router_scenarios::LIMIT;
-use read_router_testkit::Cluster;
+use read_router_testkit::{Cluster, Node};
 
 /// A text that answers with one number, whatever its column is called.
 pub(crate) struct Number<'a>(pub(crate) &'a str);
@@ -59,8 +59,32 @@ pub(crate) fn cluster(replicas: usize, schema: &str) -> Cluster {
 }
 
 pub(crate) fn connect(cluster: &Cluster) -> Router {
-    let replicas = cluster.replicas().iter().map(read_router_testkit::Node::url);
+    let replicas = cluster.replicas().iter().map(Node::url);
     Router::builder(cluster.primary().url()).replicas(replicas).connect().unwrap()
+}
+
+/// What rounds of transactions write to.
+pub(crate) const ROUNDS_SCHEMA: &str = "CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL);
+    CREATE TABLE d (v int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+    CREATE TABLE skew (id bigint PRIMARY KEY, v bigint NOT NULL)";
+
+/// One number, from outside of the router.
+pub(crate) fn ask(node: &Node, sql: &str) -> i64 {
+    let rows = node.sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    rows[0][0].as_deref().unwrap().parse().unwrap()
+}
+
+/// Whether a server has a connection that is in a transaction and does nothing.
+pub(crate) fn is_left_open(cluster: &Cluster) -> bool {
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    [cluster.primary(), cluster.replica(0)].iter().any(|node| ask(node, open) > 0)
+}
+
+/// Whether no server has a connection left, in a transaction or out of one.
+pub(crate) fn has_no_connections(cluster: &Cluster) -> bool {
+    let others =
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    [cluster.primary(), cluster.replica(0)].iter().all(|node| ask(node, others) == 0)
 }
 
 /// Waits until the condition holds.

@@ -245,7 +245,8 @@ impl<S: Subject> Stage<S> {
 }
 
 /// How much of it: little in the tests that everyone runs, `long` where `READ_ROUTER_LONG` is set.
-pub(crate) fn amount(short: u64, long: u64) -> u64 {
+#[must_use]
+pub fn amount(short: u64, long: u64) -> u64 {
     if std::env::var_os("READ_ROUTER_LONG").is_some() { long } else { short }
 }
 

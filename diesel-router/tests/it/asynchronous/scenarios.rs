@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The adapter as scenarios see it.
-pub(super) struct Async(pub(super) AsyncRoutingConnection);
+pub(crate) struct Async(pub(crate) AsyncRoutingConnection);
 
 impl Clone for Async {
     fn clone(&self) -> Self {
@@ -87,7 +87,7 @@ impl Subject for Async {
 }
 
 /// A handle with an open transaction, begun by Diesel's manager or by a text.
-pub(super) struct AsyncTransaction(AsyncRoutingConnection);
+pub(crate) struct AsyncTransaction(AsyncRoutingConnection);
 
 impl Transaction for AsyncTransaction {
     type Error = Failed;
