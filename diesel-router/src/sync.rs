@@ -6,6 +6,7 @@ mod connection;
 mod context;
 mod doubt;
 mod establish;
+mod guard;
 mod handle;
 mod monitor;
 mod node;

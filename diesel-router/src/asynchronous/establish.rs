@@ -2,7 +2,7 @@
 
 use diesel::{ConnectionError, ConnectionResult};
 use futures_util::future::join_all;
-use read_router::Role;
+use read_router::{ReadClass, Role};
 use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
@@ -12,19 +12,25 @@ use super::{
     source::{AsyncReplica, AsyncSource, Kind, Server, Target, config_of},
     watch::first_probe,
 };
+use crate::read_class;
 
 /// The router of all hosts of this URL. Which of them is the primary is asked; one that does not answer is a replica that
 /// may come later.
 pub(crate) async fn router(url: &str) -> ConnectionResult<AsyncRouter> {
-    let config = config_of(url)?;
+    let (url, class) = read_class::take(url)?;
+    let config = config_of(&url)?;
     let failed = |error: &dyn std::fmt::Display| ConnectionError::BadConnection(error.to_string());
     let runtime = background().map_err(|error| failed(&error))?;
     let hosts = single_hosts(&config);
-    let work = of_hosts(hosts, runtime.clone());
+    let work = of_hosts(hosts, class, runtime.clone());
     runtime.spawn(work).await.unwrap_or_else(|error| Err(failed(&error)))
 }
 
-async fn of_hosts(hosts: Vec<tokio_postgres::Config>, runtime: Handle) -> ConnectionResult<AsyncRouter> {
+async fn of_hosts(
+    hosts: Vec<tokio_postgres::Config>,
+    class: Option<ReadClass>,
+    runtime: Handle,
+) -> ConnectionResult<AsyncRouter> {
     let target = |config| Target { config: Box::new(config), runtime: Some(runtime.clone()) };
     let mut hosts: Vec<_> = hosts.into_iter().map(target).collect();
     if hosts.is_empty() {
@@ -34,7 +40,11 @@ async fn of_hosts(hosts: Vec<tokio_postgres::Config>, runtime: Handle) -> Connec
     let source = |target| AsyncSource(Kind::Target(target));
     let primary = hosts.remove(primary);
     let replicas = hosts.into_iter().map(|target| AsyncReplica::new(source(target)));
-    AsyncRouter::builder(source(primary)).replicas(replicas).connect().await.map_err(ConnectionError::from)
+    let mut builder = AsyncRouter::builder(source(primary)).replicas(replicas);
+    if let Some(class) = class {
+        builder = builder.unannotated(class);
+    }
+    builder.connect().await.map_err(ConnectionError::from)
 }
 
 async fn primary_of(hosts: &[Target]) -> ConnectionResult<usize> {

@@ -29,8 +29,9 @@ use crate::{error::unsent, kinds::QueryKinds};
 /// [`AsyncRoutingConnection`]s upon it. A clone is the same router.
 ///
 /// ```no_run
+/// use diesel::prelude::*;
 /// use diesel_async::RunQueryDsl;
-/// use diesel_router::{AsyncRouter, ReadClass};
+/// use diesel_router::AsyncRouter;
 ///
 /// diesel::table! { ride (id) { id -> Integer, distance -> Integer, } }
 ///
@@ -44,7 +45,6 @@ use crate::{error::unsent, kinds::QueryKinds};
 /// diesel::insert_into(ride::table).values(ride::distance.eq(12)).execute(&mut conn).await?;
 /// // On a replica that has this session's write, else on the primary:
 /// let rides: i64 = ride::table.count().get_result(conn.must_see_my_write()).await?;
-/// # use diesel::prelude::*;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]

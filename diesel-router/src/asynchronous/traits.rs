@@ -177,7 +177,11 @@ impl AsyncConnection for AsyncRoutingConnection {
     type TransactionManager = RoutedTransactions;
 
     /// A router of its own to all hosts of the URL, such as `postgres://app@one,two,three/shop`: the one that is not in
-    /// recovery is the primary, the others are its replicas.
+    /// recovery is the primary, the others are its replicas. It is for tests, tools and first steps: an application builds
+    /// one [`AsyncRouter`](crate::AsyncRouter), and takes a session from it for each request.
+    ///
+    /// Reads without a class go to the primary, unless the URL says otherwise: `read_class=must_see_my_write`,
+    /// `read_class=eventual` or `read_class=seconds_stale(2.5)`.
     async fn establish(database_url: &str) -> ConnectionResult<Self> {
         Ok(establish::router(database_url).await?.session())
     }

@@ -7,7 +7,8 @@ use diesel::{
     r2d2::{self, ConnectionManager},
 };
 use read_router::{
-    Config, Misrouted, NodeId, Sessions, Unannotated, check_addresses, check_first_answers, live::Watch,
+    Config, Misrouted, NodeId, Session, Sessions, Unannotated, check_addresses, check_first_answers,
+    live::{SharedSession, Watch},
 };
 
 use super::{
@@ -205,6 +206,7 @@ impl Builder {
             monitors: monitors.clone(),
             queries: QueryKinds::default(),
             misrouted,
+            of_process: SharedSession::new(sessions.apply(Session::new(false))),
             sessions,
             unannotated,
             read_only: OnceLock::new(),

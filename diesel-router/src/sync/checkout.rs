@@ -21,7 +21,7 @@ use super::{
 use crate::{error::Refusal, kinds::Looked};
 
 /// A guard on one server that was proven good enough for a class when it was taken; it dereferences to Diesel's own
-/// [`PgConnection`], for code that is bound to that type: one choice for a whole request.
+/// [`PgConnection`], for code that is bound to that type, and is a connection itself: one choice for a whole request.
 ///
 /// ```no_run
 /// use diesel::prelude::*;

@@ -1,19 +1,17 @@
 //! A connection from one URL, with a router of its own.
 
-use std::time::Duration;
-
 use diesel::{Connection, ConnectionError, ConnectionResult, PgConnection};
-use read_router::ReadClass;
 
 use super::{Router, RoutingConnection, question, url};
+use crate::read_class;
 
 /// Connections of each pool: one for statements, one more for a checkout or for what is settled in the background.
 const POOL_SIZE: u32 = 3;
 
 /// Finds out which host is the primary, and connects to all.
 pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnection> {
-    let (mut urls, read_class) = url::split(database_url);
-    let class = read_class.as_deref().map(class).transpose()?;
+    let (url, class) = read_class::take(database_url)?;
+    let mut urls = url::split(&url);
     let primary = if urls.len() > 1 { find_primary(&urls)? } else { 0 };
     let primary = urls.swap_remove(primary);
     let mut builder = Router::builder(primary).replicas(urls).pool_size(POOL_SIZE);
@@ -39,18 +37,4 @@ fn find_primary(urls: &[String]) -> ConnectionResult<usize> {
     }
     let none = || ConnectionError::BadConnection("none of the hosts accepts writes".to_owned());
     Err(cause.unwrap_or_else(none))
-}
-
-/// What the URL says of reads without a class.
-fn class(text: &str) -> ConnectionResult<ReadClass> {
-    let seconds = text.strip_prefix("seconds_stale(").and_then(|rest| rest.strip_suffix(')'));
-    let bound = seconds.and_then(|seconds| seconds.parse().ok()).and_then(|s| Duration::try_from_secs_f64(s).ok());
-    match (text, bound) {
-        ("must_see_my_write", _) => Ok(ReadClass::MustSeeMyWrite),
-        ("eventual", _) => Ok(ReadClass::Eventual),
-        (_, Some(bound)) => Ok(ReadClass::SecondsStale(bound)),
-        _ => Err(ConnectionError::BadConnection(format!(
-            "no such read_class: {text}; there are must_see_my_write, eventual and seconds_stale(SECONDS)"
-        ))),
-    }
 }

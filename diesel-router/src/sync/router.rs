@@ -56,6 +56,8 @@ pub(super) struct Inner {
     pub(super) queries: QueryKinds,
     pub(super) misrouted: Misrouted,
     pub(super) sessions: Sessions,
+    /// The one of the process, for checkouts taken from the router itself.
+    pub(super) of_process: SharedSession,
     pub(super) unannotated: Unannotated,
     /// The primary for read-only guards; made when one first needs it.
     pub(super) read_only: OnceLock<Node>,
@@ -154,20 +156,33 @@ impl Router {
         RoutingConnection::new(Context::new(self.clone(), session))
     }
 
-    /// One server that is proven good enough for this class now, in a session of its own: see [`Checkout`].
+    /// One server that is proven good enough for this class now, for the session of the process: see [`Checkout`].
+    ///
+    /// All checkouts from the router itself share that session: with writes going on anywhere in the process its strict
+    /// reads wait for a fresh observation. Take [`RoutingConnection::checkout`] for a session of one's own.
     ///
     /// # Errors
     /// If no server can be reached, or none is good enough and the options want no fallback.
     pub fn checkout(&self, options: impl Into<ReadOptions>) -> diesel::QueryResult<Checkout> {
-        self.session().checkout(options)
+        self.of_process().checkout(options)
     }
 
-    /// The primary, in a session of its own: see [`WriteCheckout`].
+    /// The primary, for the session of the process: see [`WriteCheckout`].
     ///
     /// # Errors
     /// If the primary cannot be reached.
     pub fn checkout_write(&self) -> diesel::QueryResult<WriteCheckout> {
-        self.session().checkout_write()
+        self.of_process().checkout_write()
+    }
+
+    /// The token of the process's session.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.of_process().token()
+    }
+
+    fn of_process(&self) -> RoutingConnection {
+        self.with_session(self.inner.of_process.clone())
     }
 
     /// The counters since the start and what is known of each node.

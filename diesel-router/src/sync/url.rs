@@ -52,11 +52,10 @@ pub(super) fn of_probe(url: &str, timeout: Duration) -> String {
     with_parameter(&url, "tcp_user_timeout", &timeout.as_millis().max(1).to_string())
 }
 
-/// One connection string for each host of a URI that names several, without what is meant for all of them together;
-/// and the value of our own parameter `read_class`, which libpq does not know.
-pub(super) fn split(url: &str) -> (Vec<String>, Option<String>) {
+/// One connection string for each host of a URI that names several, without what is meant for all of them together.
+pub(super) fn split(url: &str) -> Vec<String> {
     let Some((scheme, rest)) = url.split_once("://").filter(|_| is_uri(url)) else {
-        return (vec![url.to_owned()], None);
+        return vec![url.to_owned()];
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
@@ -65,18 +64,16 @@ pub(super) fn split(url: &str) -> (Vec<String>, Option<String>) {
         None => (String::new(), authority),
     };
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let (mut kept, mut read_class) = (Vec::new(), None);
+    let mut kept = Vec::new();
     let is_list = hosts.contains(',');
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         match parameter.split_once('=') {
-            Some(("read_class", value)) => read_class = Some(value.to_owned()),
             Some(("target_session_attrs" | "load_balance_hosts", _)) if is_list => {}
             _ => kept.push(parameter),
         }
     }
     let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
-    let urls = hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}{query}")).collect();
-    (urls, read_class)
+    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}{query}")).collect()
 }
 
 #[cfg(test)]
@@ -98,16 +95,14 @@ mod tests {
 
     #[test]
     fn splits_hosts() {
-        for (url, urls, class) in [
-            ("postgres://u:p@h1:1,h2:2/db?x=1", vec!["postgres://u:p@h1:1/db?x=1", "postgres://u:p@h2:2/db?x=1"], None),
-            ("postgres://h1,h2?target_session_attrs=any", vec!["postgres://h1", "postgres://h2"], None),
-            ("postgres://h/db?read_class=eventual&x=1", vec!["postgres://h/db?x=1"], Some("eventual")),
-            ("postgres://u%40x@h/db", vec!["postgres://u%40x@h/db"], None),
-            ("host=a,b dbname=db", vec!["host=a,b dbname=db"], None),
-            ("postgres:///db?host=/tmp", vec!["postgres:///db?host=/tmp"], None),
+        for (url, urls) in [
+            ("postgres://u:p@h1:1,h2:2/db?x=1", vec!["postgres://u:p@h1:1/db?x=1", "postgres://u:p@h2:2/db?x=1"]),
+            ("postgres://h1,h2?target_session_attrs=any", vec!["postgres://h1", "postgres://h2"]),
+            ("postgres://u%40x@h/db", vec!["postgres://u%40x@h/db"]),
+            ("host=a,b dbname=db", vec!["host=a,b dbname=db"]),
+            ("postgres:///db?host=/tmp", vec!["postgres:///db?host=/tmp"]),
         ] {
-            let (found, read_class) = split(url);
-            assert_eq!((found, read_class.as_deref()), (urls.iter().map(|u| (*u).to_owned()).collect(), class));
+            assert_eq!(split(url), urls);
         }
     }
 }

@@ -4,6 +4,7 @@ use diesel::{QueryableByName, result::Error, sql_types::BigInt};
 use diesel_async::RunQueryDsl;
 
 mod checkouts;
+mod differential;
 mod left;
 mod pools;
 mod rounds;

@@ -4,9 +4,12 @@
 
 mod anew;
 mod asynchronous;
+mod docs;
 mod failed;
 mod failover;
+mod library;
 mod sync_basics;
+mod sync_checkouts;
 mod sync_differential;
 mod sync_left;
 mod sync_rounds;

@@ -18,7 +18,7 @@ mod routed {
     include!("sync_differential/program.rs");
 }
 
-fn assert_same(name: &str, expected: &[String], found: &[String]) {
+pub(crate) fn assert_same(name: &str, expected: &[String], found: &[String]) {
     for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
         assert_eq!(found, expected, "{name}: step {index}");
     }

@@ -65,9 +65,13 @@ pub(crate) async fn wait_everywhere(store: &dyn Store, token: Token, patience: D
     let deadline = Instant::now() + patience;
     let is_everywhere = || {
         let topology = store.topology();
-        topology.nodes()[1..].iter().filter_map(|node| node.reached()).filter(|reached| {
-            token.positions().all(|position| topology.covers(*reached, position))
-        }).count() + 1 == topology.nodes().len()
+        topology.nodes()[1..]
+            .iter()
+            .filter_map(|node| node.reached())
+            .filter(|reached| token.positions().all(|position| topology.covers(*reached, position)))
+            .count()
+            + 1
+            == topology.nodes().len()
     };
     while !is_everywhere() {
         if Instant::now() > deadline {

@@ -181,6 +181,14 @@ async fn one_url_of_several_hosts_is_a_router() {
     assert_eq!(sum(conn.read(ReadClass::MustSeeMyWrite.wait(LIMIT))).await.unwrap(), Some(3));
     assert!(!served(&conn).0.is_primary());
     assert_eq!(conn.topology().nodes().len(), 3);
+    let conn = AsyncRoutingConnection::establish(&format!("{url}?read_class=must_see_my_write")).await.unwrap();
+    until("a read without a class is served by a replica", async || {
+        let mut conn = conn.same_session();
+        assert_eq!(sum(&mut conn).await.unwrap(), Some(3));
+        !served(&conn).0.is_primary()
+    })
+    .await;
+    assert!(AsyncRoutingConnection::establish(&format!("{url}?read_class=nonsense")).await.is_err());
     let mut conn = AsyncRoutingConnection::establish(&cluster.primary().url()).await.unwrap();
     conn.begin_test_transaction().await.unwrap();
     conn.batch_execute("CREATE TEMPORARY TABLE mine (v int)").await.unwrap();

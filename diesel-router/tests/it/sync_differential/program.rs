@@ -1,128 +1,18 @@
 // The program of the differential suite, included once for each connection, which is `Conn`.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use diesel::{
     connection::{AnsiTransactionManager, Connection, DefaultLoadingMode, SimpleConnection, TransactionManager},
-    deserialize::{self, FromSql, FromSqlRow},
     dsl::{count_star, max, sql, sum},
-    expression::AsExpression,
-    pg::{Pg, PgRowByRowLoadingMode, PgValue, sql_types::Int4range},
+    pg::PgRowByRowLoadingMode,
     prelude::*,
     result::Error,
-    serialize::{self, IsNull, Output, ToSql, WriteTuple},
-    sql_types::{Array, BigInt, Bool, Integer, Nullable, Record, Text},
+    sql_types::{Array, BigInt, Bool, Integer, Nullable},
     upsert::excluded,
 };
 
-#[derive(diesel::sql_types::SqlType, diesel::query_builder::QueryId)]
-#[diesel(postgres_type(name = "mood"))]
-pub struct MoodType;
-
-#[derive(AsExpression, FromSqlRow, Debug, Clone, Copy, PartialEq)]
-#[diesel(sql_type = MoodType)]
-enum Mood {
-    Good,
-    Bad,
-}
-
-impl ToSql<MoodType, Pg> for Mood {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-        out.write_all(match self {
-            Self::Good => b"good",
-            Self::Bad => b"bad",
-        })?;
-        Ok(IsNull::No)
-    }
-}
-
-impl FromSql<MoodType, Pg> for Mood {
-    fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
-        match value.as_bytes() {
-            b"good" => Ok(Self::Good),
-            b"bad" => Ok(Self::Bad),
-            _ => Err("neither good nor bad".into()),
-        }
-    }
-}
-
-#[derive(diesel::sql_types::SqlType, diesel::query_builder::QueryId)]
-#[diesel(postgres_type(name = "place"))]
-pub struct PlaceType;
-
-#[derive(AsExpression, FromSqlRow, Debug, Clone, PartialEq)]
-#[diesel(sql_type = PlaceType)]
-struct Place(i32, String);
-
-impl ToSql<PlaceType, Pg> for Place {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-        WriteTuple::<(Integer, Text)>::write_tuple(&(self.0, self.1.as_str()), out)
-    }
-}
-
-impl FromSql<PlaceType, Pg> for Place {
-    fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
-        let (number, name) = FromSql::<Record<(Integer, Text)>, Pg>::from_sql(value)?;
-        Ok(Self(number, name))
-    }
-}
-
-diesel::table! {
-    use diesel::sql_types::*;
-    use super::{MoodType, PlaceType};
-
-    author (id) {
-        id -> Integer,
-        name -> Text,
-        tags -> Array<Text>,
-        notes -> Jsonb,
-        mood -> MoodType,
-        home -> Nullable<PlaceType>,
-    }
-}
-
-diesel::table! {
-    book (id) {
-        id -> Integer,
-        author_id -> Integer,
-        title -> Text,
-        pages -> BigInt,
-        shelf -> Nullable<Int4range>,
-    }
-}
-
-diesel::joinable!(book -> author (author_id));
-diesel::allow_tables_to_appear_in_same_query!(author, book);
-
-#[derive(Queryable, Selectable, Identifiable, AsChangeset, Debug, Clone, PartialEq)]
-#[diesel(table_name = book)]
-struct Book {
-    id: i32,
-    author_id: i32,
-    title: String,
-    pages: i64,
-}
-
-#[derive(Insertable)]
-#[diesel(table_name = book, treat_none_as_default_value = false)]
-struct NewBook<'a> {
-    author_id: i32,
-    title: &'a str,
-    pages: i64,
-}
-
-#[derive(QueryableByName)]
-struct Counted {
-    #[diesel(sql_type = BigInt)]
-    count: i64,
-}
-
-const SCHEMA: &str = "CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE TYPE place AS (number int, name text);
-    CREATE TABLE author (id serial PRIMARY KEY, name text NOT NULL UNIQUE, tags text[] NOT NULL DEFAULT '{}',
-        notes jsonb NOT NULL DEFAULT '{}', mood mood NOT NULL DEFAULT 'good', home place);
-    CREATE TABLE book (id serial PRIMARY KEY, author_id int NOT NULL REFERENCES author ON DELETE CASCADE,
-        title text NOT NULL CHECK (title <> ''), pages bigint NOT NULL, shelf int4range);
-    CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+use crate::library::{Book, Counted, Mood, MoodType, NewBook, Place, SCHEMA, SavedBook, author, book};
 
 /// What each step gave, in words, with the state of the transaction after it.
 struct Log(Vec<String>);
@@ -202,17 +92,6 @@ trait SaveChangesAs {
 impl SaveChangesAs for Book {
     fn save_changes_as(&self, conn: &mut Conn) -> QueryResult<Book> {
         self.save_changes::<SavedBook>(conn).map(|saved| saved.0)
-    }
-}
-
-/// The table has a column more than the changeset.
-struct SavedBook(Book);
-
-impl Queryable<(Integer, Integer, Text, BigInt, Nullable<Int4range>), Pg> for SavedBook {
-    type Row = (i32, i32, String, i64, Option<(std::ops::Bound<i32>, std::ops::Bound<i32>)>);
-
-    fn build((id, author_id, title, pages, _): Self::Row) -> deserialize::Result<Self> {
-        Ok(Self(Book { id, author_id, title, pages }))
     }
 }
 

@@ -72,7 +72,9 @@ impl Session for DieselSession {
         let db = &mut *self.0.lock().await;
         let ride = db
             .transaction::<_, Error, _>(async |db| {
-                let Some(own) = schema::find_own(user, ride).first::<i64>(db).await.optional()? else { return Ok(None) };
+                let Some(own) = schema::find_own(user, ride).first::<i64>(db).await.optional()? else {
+                    return Ok(None);
+                };
                 let update = diesel::update(rides::table.find(own)).set(rides::distance.eq(distance));
                 update.returning(RIDE).get_result::<Ride>(db).await.map(Some)
             })

@@ -1,0 +1,268 @@
+//! Routed calls against the same calls on Diesel's plain connection to the same server, sync and async. Measures and
+//! prints.
+//!
+//! Machines are noisy: each ratio pairs two blocks that ran right after each other, and the median over all pairs is
+//! shown with the middle half of them. The plain side has a pool too, as an application has, and takes a connection for
+//! each call; a checkout is compared with that for the same reason. The first lines compare plain with plain: so far from
+//! 1 is the machine's own doing. An argument leaves the lines that have it in their name.
+
+use std::time::{Duration, Instant};
+
+use diesel::{
+    PgConnection,
+    connection::{Connection, LoadConnection},
+    pg::Pg,
+    prelude::*,
+    r2d2::{ConnectionManager, Pool},
+};
+use diesel_async::{
+    AsyncConnection, AsyncPgConnection, TransactionManager,
+    pooled_connection::{AsyncDieselConnectionManager, deadpool},
+};
+use diesel_router::{AsyncRouter, ReadClass, Router};
+use read_router_testkit::Cluster;
+
+const PAIRS: usize = 400;
+
+diesel::table! { ride { id -> Integer, distance -> Integer, } }
+
+diesel::table! { written { id -> BigInt, distance -> Integer, } }
+
+#[derive(Clone, Copy)]
+enum Call {
+    FindByKey,
+    ListFifty,
+    Insert,
+    /// Begins, reads, inserts, commits.
+    Transaction,
+}
+
+impl Call {
+    /// So many in a block that it takes a few milliseconds: short beside what disturbs a machine.
+    fn in_block(self) -> i32 {
+        match self {
+            Self::FindByKey => 20,
+            Self::ListFifty | Self::Insert => 12,
+            Self::Transaction => 4,
+        }
+    }
+
+    fn run(self, conn: &mut impl LoadConnection<Backend = Pg>, number: i32) -> QueryResult<()> {
+        use diesel::RunQueryDsl;
+        match self {
+            Self::FindByKey => ride::table.find(number % 100).first::<(i32, i32)>(conn).map(drop),
+            Self::ListFifty => {
+                let list = ride::table.filter(ride::id.ge(number % 50)).order(ride::id).limit(50);
+                list.load::<(i32, i32)>(conn).map(|rows| assert_eq!(rows.len(), 50))
+            }
+            Self::Insert => {
+                let insert = diesel::insert_into(written::table).values(written::distance.eq(number));
+                insert.returning(written::id).get_result::<i64>(conn).map(drop)
+            }
+            Self::Transaction => conn.transaction(|conn| {
+                Self::FindByKey.run(conn, number)?;
+                Self::Insert.run(conn, number)
+            }),
+        }
+    }
+
+    async fn run_async<C: AsyncConnection<Backend = Pg>>(self, conn: &mut C, number: i32) -> QueryResult<()> {
+        use diesel_async::RunQueryDsl;
+        match self {
+            Self::FindByKey => ride::table.find(number % 100).first::<(i32, i32)>(conn).await.map(drop),
+            Self::ListFifty => {
+                let list = ride::table.filter(ride::id.ge(number % 50)).order(ride::id).limit(50);
+                list.load::<(i32, i32)>(conn).await.map(|rows| assert_eq!(rows.len(), 50))
+            }
+            Self::Insert => {
+                let insert = diesel::insert_into(written::table).values(written::distance.eq(number));
+                insert.returning(written::id).get_result::<i64>(conn).await.map(drop)
+            }
+            Self::Transaction => {
+                C::TransactionManager::begin_transaction(conn).await?;
+                Box::pin(Self::FindByKey.run_async(conn, number)).await?;
+                Box::pin(Self::Insert.run_async(conn, number)).await?;
+                C::TransactionManager::commit_transaction(conn).await
+            }
+        }
+    }
+}
+
+fn is_wanted(name: &str) -> bool {
+    !std::env::args().skip(1).any(|argument| !argument.starts_with("--") && !name.contains(&argument))
+}
+
+fn print(name: &str, call: Call, mut pairs: Vec<(Duration, Duration)>) {
+    let ratio = |pair: &(Duration, Duration)| pair.0.as_secs_f64() / pair.1.as_secs_f64();
+    pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let quarter = |quarter: usize| ratio(&pairs[quarter * (PAIRS - 1) / 4]);
+    let mut theirs: Vec<_> = pairs.iter().map(|pair| pair.1 / call.in_block().unsigned_abs()).collect();
+    theirs.sort();
+    println!(
+        "{name:46} {:.3}  (middle half {:.3} to {:.3}), plain {:?} a call",
+        quarter(2),
+        quarter(1),
+        quarter(3),
+        theirs[PAIRS / 2]
+    );
+}
+
+type Ran = Result<(), Box<dyn std::error::Error>>;
+
+fn block(call: Call, run: &mut impl FnMut(i32) -> Ran) -> Result<Duration, Box<dyn std::error::Error>> {
+    let started = Instant::now();
+    for number in 0..call.in_block() {
+        run(number)?;
+    }
+    Ok(started.elapsed())
+}
+
+/// Prints the time of the routed call / that of the plain one.
+fn compare(name: &str, call: Call, mut routed: impl FnMut(i32) -> Ran, mut plain: impl FnMut(i32) -> Ran) -> Ran {
+    if !is_wanted(name) {
+        return Ok(());
+    }
+    block(call, &mut routed)?;
+    block(call, &mut plain)?;
+    let mut pairs = Vec::with_capacity(PAIRS);
+    for pair in 0..PAIRS {
+        // Which goes first alternates, so that neither gains from it.
+        pairs.push(if pair % 2 == 0 {
+            let ours = block(call, &mut routed)?;
+            (ours, block(call, &mut plain)?)
+        } else {
+            let theirs = block(call, &mut plain)?;
+            (block(call, &mut routed)?, theirs)
+        });
+    }
+    print(name, call, pairs);
+    Ok(())
+}
+
+async fn block_async<F: Future<Output = Ran>>(
+    call: Call,
+    run: &mut impl FnMut(i32) -> F,
+) -> Result<Duration, Box<dyn std::error::Error>> {
+    let started = Instant::now();
+    for number in 0..call.in_block() {
+        run(number).await?;
+    }
+    Ok(started.elapsed())
+}
+
+async fn compare_async<F: Future<Output = Ran>, G: Future<Output = Ran>>(
+    name: &str,
+    call: Call,
+    mut routed: impl FnMut(i32) -> F,
+    mut plain: impl FnMut(i32) -> G,
+) -> Ran {
+    if !is_wanted(name) {
+        return Ok(());
+    }
+    block_async(call, &mut routed).await?;
+    block_async(call, &mut plain).await?;
+    let mut pairs = Vec::with_capacity(PAIRS);
+    for pair in 0..PAIRS {
+        pairs.push(if pair % 2 == 0 {
+            let ours = block_async(call, &mut routed).await?;
+            (ours, block_async(call, &mut plain).await?)
+        } else {
+            let theirs = block_async(call, &mut plain).await?;
+            (block_async(call, &mut routed).await?, theirs)
+        });
+    }
+    print(name, call, pairs);
+    Ok(())
+}
+
+const READS: [(&str, Call); 2] = [("find by key", Call::FindByKey), ("50 rows", Call::ListFifty)];
+const WRITES: [(&str, Call); 2] = [("insert", Call::Insert), ("transaction", Call::Transaction)];
+
+fn sync(primary: &str, replica: &str) -> Ran {
+    let pool = |url: &str| {
+        let pool = Pool::builder().max_size(4).test_on_check_out(false);
+        pool.build(ConnectionManager::<PgConnection>::new(url))
+    };
+    let (plain_primary, plain_replica) = (pool(primary)?, pool(replica)?);
+    let router = Router::builder(primary).replica(replica).connect()?;
+    let mut me = router.session();
+    diesel::RunQueryDsl::execute(diesel::update(ride::table).set(ride::distance.eq(ride::distance + 1)), &mut me)?;
+    me.token();
+    let find = Call::FindByKey;
+    let on_replica = |call: Call, number| Ok(call.run(&mut plain_replica.get()?, number)?);
+    let on_primary = |call: Call, number| Ok(call.run(&mut plain_primary.get()?, number)?);
+    compare("sync, find, plain against plain", find, |n| on_replica(find, n), |n| on_replica(find, n))?;
+    for (name, call) in READS {
+        for (class, options) in [("must_see_my_write", ReadClass::MustSeeMyWrite), ("eventual", ReadClass::Eventual)] {
+            let ours = |n| Ok(call.run(me.read(options), n)?);
+            compare(&format!("sync, {name}, {class}"), call, ours, |n| on_replica(call, n))?;
+        }
+    }
+    let ours = |n| Ok(find.run(&mut me.checkout(ReadClass::MustSeeMyWrite)?, n)?);
+    compare("sync, find by key, in a checkout of its own", find, ours, |n| on_replica(find, n))?;
+    let mut me = router.session();
+    for (name, call) in WRITES {
+        compare(&format!("sync, {name}"), call, |n| Ok(call.run(&mut me, n)?), |n| on_primary(call, n))?;
+    }
+    let stats = router.stats();
+    println!("{} reads on the replica, {} fallbacks, {} probes", stats.replica_reads(), stats.fallbacks, stats.probes);
+    Ok(())
+}
+
+async fn asynchronous(primary: &str, replica: &str) -> Ran {
+    let pool = |url: &str| {
+        let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new(url);
+        deadpool::Pool::builder(manager).max_size(4).build()
+    };
+    let (plain_primary, plain_replica) = (&pool(primary)?, &pool(replica)?);
+    let router = AsyncRouter::builder(primary).replica(replica).connect().await?;
+    let me = &mut router.session();
+    diesel_async::RunQueryDsl::execute(diesel::update(ride::table).set(ride::distance.eq(ride::distance + 1)), me)
+        .await?;
+    me.token().await;
+    let find = Call::FindByKey;
+    let on_replica =
+        async |call: Call, number| -> Ran { Ok(call.run_async(&mut plain_replica.get().await?, number).await?) };
+    let on_primary =
+        async |call: Call, number| -> Ran { Ok(call.run_async(&mut plain_primary.get().await?, number).await?) };
+    let (on_replica, on_primary) = (&on_replica, &on_primary);
+    compare_async("async, find, plain against plain", find, |n| on_replica(find, n), |n| on_replica(find, n)).await?;
+    let me = &*me;
+    for (name, call) in READS {
+        for (class, options) in [("must_see_my_write", ReadClass::MustSeeMyWrite), ("eventual", ReadClass::Eventual)] {
+            let conn = &tokio::sync::Mutex::new(me.same_session());
+            let ours = |n| async move { Ok(call.run_async(conn.lock().await.read(options), n).await?) };
+            compare_async(&format!("async, {name}, {class}"), call, ours, |n| on_replica(call, n)).await?;
+        }
+    }
+    let ours = |n| async move {
+        let mut conn = me.checkout(ReadClass::MustSeeMyWrite).await?;
+        Ok(find.run_async(&mut *conn, n).await?)
+    };
+    compare_async("async, find by key, in a checkout of its own", find, ours, |n| on_replica(find, n)).await?;
+    let conn = &tokio::sync::Mutex::new(router.session());
+    for (name, call) in WRITES {
+        let ours = |n| async move { Ok(call.run_async(&mut *conn.lock().await, n).await?) };
+        compare_async(&format!("async, {name}"), call, ours, |n| on_primary(call, n)).await?;
+    }
+    let stats = router.stats();
+    println!("{} reads on the replica, {} fallbacks, {} probes", stats.replica_reads(), stats.fallbacks, stats.probes);
+    Ok(())
+}
+
+fn main() -> Ran {
+    let cluster = Cluster::builder().replicas(1).start()?;
+    cluster.primary().sql(
+        "CREATE TABLE ride (id int PRIMARY KEY, distance int NOT NULL); \
+         INSERT INTO ride SELECT g, g FROM generate_series(0, 99) g; \
+         CREATE TABLE written (id bigserial PRIMARY KEY, distance int NOT NULL)",
+    )?;
+    cluster.wait_caught_up(Duration::from_secs(10))?;
+    let (primary, replica) = (cluster.primary().url(), cluster.replica(0).url());
+    println!(
+        "{PAIRS} pairs of blocks: time of the routed call / of the plain one, which takes its connection from a pool"
+    );
+    sync(&primary, &replica)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(asynchronous(&primary, &replica))
+}
