@@ -358,7 +358,7 @@ async fn an_existing_pool_follows_a_moved_name() {
     let mut subjects: Vec<(&str, Either)> = Vec::new();
     for (which, pool) in existing_pools(&name.url()).await {
         let router = AsyncRouter::builder(pool).replica(cluster.replica(1).url()).connect().await.unwrap();
-        subjects.push((which, Either::Async(Async(router.session()))));
+        subjects.push((which, Either::Async(Box::new(Async(router.session())))));
     }
     let manager = r2d2::ConnectionManager::<PgConnection>::new(name.url());
     let r2d2 = r2d2::Pool::builder().max_size(4).build(manager).unwrap();
@@ -390,7 +390,7 @@ async fn an_existing_pool_follows_a_moved_name() {
 
 /// One of the two connections.
 enum Either {
-    Async(Async),
+    Async(Box<Async>),
     Sync(Blocking),
 }
 

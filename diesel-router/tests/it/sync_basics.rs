@@ -387,7 +387,8 @@ fn a_hidden_write_is_repeated_and_remembered() {
 #[test]
 fn instrumentation_sees_each_event_once_and_the_node() {
     let (_cluster, router) = stage(1, SCHEMA);
-    let seen: Arc<Mutex<Vec<(Option<NodeId>, String)>>> = Arc::default();
+    type Seen = Vec<(Option<NodeId>, String)>;
+    let seen: Arc<Mutex<Seen>> = Arc::default();
     let mut conn = router.session();
     let log = seen.clone();
     conn.set_routing_instrumentation(move |node, event| {

@@ -220,7 +220,7 @@ impl Worker<'_> {
     fn row_by_row(&self, conn: &mut RoutingConnection, turn: u64, sql: &str) -> bool {
         let load = |conn: &mut RoutingConnection| -> QueryResult<bool> {
             let mut rows = LoadConnection::<PgRowByRowLoadingMode>::load(conn, Number(sql))?;
-            Ok(turn % 3 == 0 || rows.next().is_some_and(|row| row.is_ok()))
+            Ok(turn.is_multiple_of(3) || rows.next().is_some_and(|row| row.is_ok()))
         };
         match turn % 3 {
             2 => {
