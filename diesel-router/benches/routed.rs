@@ -9,10 +9,9 @@
 use std::time::{Duration, Instant};
 
 use diesel::{
-    PgConnection,
+    ExpressionMethods, PgConnection, QueryDsl, QueryResult,
     connection::{Connection, LoadConnection},
     pg::Pg,
-    prelude::*,
     r2d2::{ConnectionManager, Pool},
 };
 use diesel_async::{
