@@ -27,6 +27,10 @@ pub struct Config {
     /// How long a read waits for a connection of a replica's pool before it goes elsewhere.
     /// Defaults to 1 s.
     pub replica_acquire_timeout: Duration,
+    /// Time from one reading of the primary's catalogue to the next; changes of the schema that the router sees are read at
+    /// once. What others change may be misjudged for so long. `Duration::MAX` reads it only at the start and then.
+    /// Defaults to 60 s.
+    pub catalogue_interval: Duration,
 }
 
 impl Default for Config {
@@ -39,6 +43,7 @@ impl Default for Config {
             bounded_wait: Duration::from_millis(100),
             replica_read_timeout: Duration::from_secs(5),
             replica_acquire_timeout: Duration::from_secs(1),
+            catalogue_interval: Duration::from_secs(60),
         }
     }
 }
@@ -56,6 +61,7 @@ impl Config {
             (self.probe_spacing > self.probe_interval, "probe_spacing must not exceed probe_interval"),
             (self.replica_read_timeout.is_zero(), "replica_read_timeout must be above zero"),
             (self.replica_acquire_timeout.is_zero(), "replica_acquire_timeout must be above zero"),
+            (self.catalogue_interval.is_zero(), "catalogue_interval must be above zero"),
         ];
         match rules.into_iter().find(|(broken, _)| *broken) {
             Some((_, rule)) => Err(InvalidConfig(rule)),

@@ -54,7 +54,7 @@ pub fn misrouted(node: NodeId, repeated: bool, is_new: bool) {
         replica = %node,
         repeated_on_primary = repeated,
         "a replica refused a statement that looked like a read; it goes to the primary from now on; call it with \
-         on_primary() (stats().misrouted_statements shows which)"
+         on_primary(), or pin the function or table that is at fault (stats().misrouted_statements shows which)"
     );
 }
 
@@ -76,6 +76,16 @@ pub fn in_doubt() {
 /// A node does not answer, for the first time since it did; `error` is the driver's, which names no SQL and no URL.
 pub fn unreachable(node: NodeId, error: &dyn std::fmt::Display) {
     warn!(target: MONITOR, %node, %error, "a node cannot be probed");
+}
+
+/// The catalogue could not be read; `error` is the driver's.
+pub fn no_catalogue(has_older: bool, error: &dyn std::fmt::Display) {
+    warn!(
+        target: MONITOR,
+        has_older,
+        %error,
+        "the primary's catalogue cannot be read; what is a read is told from the text, and from an older catalogue if there is one"
+    );
 }
 
 /// A node's standing changed.

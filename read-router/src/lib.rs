@@ -32,7 +32,7 @@
 //! | who asks them | [`Monitor`], [`probe`], [`Failure`] |
 //! | what a session must see | [`Session`], [`Token`], [`BranchLost`] |
 //! | positions in history | [`Lsn`], [`Branch`], [`Position`], [`Epoch`], [`Instance`] |
-//! | what is a read | [`StatementKind`], [`StatementKinds`], [`StatementTally`] |
+//! | what is a read | [`StatementKind`], [`StatementKinds`], [`StatementTally`], [`Known`], [`Catalogue`], [`Pins`] |
 //! | what a failed read says | [`ReplicaError`] |
 //! | what the application has said | [`View`], [`Unannotated`], [`Misrouted`], [`Sessions`], [`SetupError`] |
 //! | what adapters run on | [`live`] |
@@ -89,7 +89,10 @@ pub use select::{Need, select};
 pub use session::{BranchLost, Session, WriteId, connection_trusts};
 pub use setup::{SetupError, check_addresses, check_first_answers};
 pub use sqlstate::ReplicaError;
-pub use statement::{NotRead, StatementCount, StatementKind, StatementKinds, StatementTally};
+pub use statement::{
+    Access, Catalogue, Known, NotRead, PinError, Pins, SchemaChange, StatementCount, StatementKind, StatementKinds,
+    StatementTally,
+};
 pub use stats::{ClassName, Counters, NodeStats, PrimaryCount, Stats};
 pub use time::Time;
 pub use token::{ParseTokenError, Token};

@@ -4,12 +4,14 @@
 //! runtime: a [`Call`] says what to do next, and the adapter does it and reports, blocking or not.
 //!
 //! An adapter runs one loop for each node: wait until [`Watch::due`] says so, probe, report. To serve a read it asks
-//! [`Call::step`] where to go until that is settled.
+//! [`Call::step`] where to go until that is settled. One more loop reads the catalogue from the primary when
+//! [`Watch::catalogue_due`] says so.
 
 mod call;
 mod clock;
 mod export;
 mod gate;
+mod schema;
 mod session;
 mod watch;
 
@@ -17,5 +19,6 @@ pub use call::{Call, Missed, Step};
 pub use clock::now;
 pub use export::Export;
 pub use gate::{Admission, Refusal, Settle, Settling};
+pub use schema::{CATALOGUE_LIMIT, CatalogueReading, SchemaChanges};
 pub use session::SharedSession;
 pub use watch::{Busy, Change, Current, GaveUp, Watch};

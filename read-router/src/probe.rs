@@ -115,7 +115,7 @@ impl Opened {
     }
 }
 
-/// The server's answer is not one that [`PROBE`] or [`GREETING`] can have.
+/// The server's answer is not one that the question can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server answered the {question} with {found}; is it PostgreSQL 14 or newer, reached without a statement-rewriting proxy?"
@@ -123,6 +123,12 @@ impl Opened {
 pub struct UnexpectedAnswer {
     question: &'static str,
     found: &'static str,
+}
+
+impl UnexpectedAnswer {
+    pub(crate) fn new(question: &'static str, found: &'static str) -> Self {
+        Self { question, found }
+    }
 }
 
 impl Answer {

@@ -1,16 +1,26 @@
 //! Whether a statement is a read, told from its text.
 
+mod catalogue;
 mod functions;
 mod kinds;
+mod known;
 mod lexer;
+mod name;
+mod pins;
 mod query;
+mod schema;
+mod suspects;
 mod tally;
 mod text_hash;
 mod tokens;
 mod walk;
 mod words;
 
+pub use catalogue::Catalogue;
 pub use kinds::StatementKinds;
+pub use known::Known;
+pub use pins::{Access, PinError, Pins};
+pub use schema::SchemaChange;
 pub use tally::{StatementCount, StatementTally};
 
 /// What one SQL text may do, as far as its text shows.
@@ -24,21 +34,28 @@ pub use tally::{StatementCount, StatementTally};
 ///
 /// Everything else, and everything that is not understood, is [`Primary`](Self::Primary).
 ///
+/// With a [`Catalogue`], judged by [`known`](Self::known), a read also uses no table, view, function, operator, cast or type
+/// that did more than read when the catalogue was read, in whatever schema; what is trusted there, and why, it says itself.
+///
 /// # Not guaranteed
 ///
-/// The text does not show what the catalogue knows. A read may fail on a standby, or answer there as it should not, if
-/// it uses
+/// Without a catalogue the text does not show what that knows. A read may then fail on a standby, or answer there as it should
+/// not, if it uses
 /// - an unlogged or foreign table, a sequence, or a temporary table that the session made earlier;
 /// - a view, a row security policy, a type or a domain whose code does more than read;
 /// - a function written like a column (`users.touch_row`);
 /// - a function or an operator that a user made under the name of a built-in one, and that fits the arguments better
 ///   or comes first in `search_path`.
 ///
+/// With one, the same holds for what others made or changed since it was read; a relation that it does not know is taken for a
+/// table made since.
+///
 /// Nor does the text know its session: inside of a transaction a read belongs to the transaction's connection.
 ///
-/// Reads that caution takes for something else: calls of functions that are not built in, those of extensions
-/// included; `OPERATOR(..)`; `U&` names and strings; numbers like `0x1f` and `1_000`; an alias without quotes and `AS`
-/// that has columns, behind another name without quotes (`FROM a b(c)`); and brackets more than 256 deep.
+/// Reads that caution takes for something else: without a catalogue, calls of functions that are not built in, those of
+/// extensions included; `OPERATOR(..)` with a schema of the user's; always, `U&` names and strings; numbers like `0x1f` and
+/// `1_000`; an alias without quotes and `AS` that has columns, behind another name without quotes (`FROM a b(c)`); and brackets
+/// more than 256 deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     /// A query that any server of the cluster can answer.
@@ -52,7 +69,12 @@ impl StatementKind {
     ///
     /// [`StatementKinds`] does the same and remembers the answer.
     pub fn of(sql: &str) -> Self {
-        match walk::prove_read(sql) {
+        Self::known(sql, &Known::default())
+    }
+
+    /// Tells the kind of `sql` by its text and by what is known beside it.
+    pub fn known(sql: &str, known: &Known) -> Self {
+        match known.whole().and_then(|()| walk::prove_read(sql, known)) {
             Ok(()) => Self::Read,
             Err(reason) => Self::Primary(reason),
         }
@@ -91,6 +113,13 @@ pub enum NotRead {
     Unknown,
     /// Its text passes for a read, but a replica has refused it as a write.
     Refused,
+    /// It reads a relation that is not there on replicas, or does more than to be read: an unlogged, temporary or foreign
+    /// table, a sequence, a view that calls what is not harmless.
+    Relation,
+    /// The application has pinned to the primary what it uses.
+    Pinned,
+    /// A function, a view or the like has just been changed, and the catalogue is about to be read again.
+    Outdated,
 }
 
 impl NotRead {
@@ -106,6 +135,9 @@ impl NotRead {
             Self::Catalog => "catalog",
             Self::Unknown => "unknown",
             Self::Refused => "refused",
+            Self::Relation => "relation",
+            Self::Pinned => "pinned",
+            Self::Outdated => "outdated",
         }
     }
 }

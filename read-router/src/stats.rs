@@ -77,7 +77,7 @@ pub struct Stats {
     /// Reads that nobody has decided about, by shape, the most frequent first: what to annotate next.
     pub unannotated: Vec<StatementCount>,
     /// Statements that passed for reads and that a replica refused as writes, by shape: they go to the primary from then
-    /// on; call them with `on_primary()`.
+    /// on; call them with `on_primary()`, or pin what of their [`names`](StatementCount::names) is at fault.
     pub misrouted_statements: Vec<StatementCount>,
 }
 

@@ -7,7 +7,8 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use read_router::{
-    Config, Misrouted, NodeId, Session, Sessions, SetupError, Unannotated, View, check_addresses, check_first_answers,
+    Access, Config, Known, Misrouted, NodeId, PinError, Pins, Session, Sessions, SetupError, Unannotated, View,
+    check_addresses, check_first_answers,
     live::{SharedSession, Watch},
 };
 use sea_orm::{DbErr, RuntimeErr};
@@ -17,7 +18,9 @@ use sqlx::{
     postgres::PgConnectOptions,
 };
 
-use crate::{Error, Replica, RoutingConnection, Source, connection::Inner, node::Node, pool::Callbacks, watch};
+use crate::{
+    Error, Replica, RoutingConnection, Source, catalogue, connection::Inner, node::Node, pool::Callbacks, watch,
+};
 
 /// Configures a [`RoutingConnection`].
 #[must_use = "a builder does nothing until connect()"]
@@ -29,6 +32,7 @@ pub struct Builder {
     sessions: Sessions,
     unannotated: Unannotated,
     callbacks: Callbacks,
+    pins: Result<Pins, PinError>,
 }
 
 impl Builder {
@@ -41,6 +45,7 @@ impl Builder {
             sessions: Sessions::default(),
             unannotated: Unannotated::default(),
             callbacks: Callbacks::default(),
+            pins: Ok(Pins::new()),
         }
     }
 
@@ -127,6 +132,28 @@ impl Builder {
         self
     }
 
+    /// Calls of this function are reads, or are for the primary, whatever the catalogue says: for a function that is declared
+    /// `VOLATILE` though it only reads, say, or in a language that is not looked into. Defaults to what the
+    /// [catalogue](read_router::Catalogue) says.
+    ///
+    /// The name is written as in SQL: `my_udf`, `app.my_udf`, `"MyUdf"`; without a schema it speaks of all that have it. What
+    /// is no name, and a built-in function that can be no read, is an error of [`connect`](Self::connect).
+    pub fn function(self, name: &str, access: Access) -> Self {
+        self.pinned(|pins| pins.function(name, access))
+    }
+
+    /// Queries of this table or view are reads, or are for the primary, whatever the catalogue says. The name is as for
+    /// [`function`](Self::function). Defaults to what the catalogue says.
+    pub fn table(self, name: &str, access: Access) -> Self {
+        self.pinned(|pins| pins.table(name, access))
+    }
+
+    /// The first that is none counts.
+    fn pinned(mut self, pin: impl FnOnce(&mut Pins) -> Result<(), PinError>) -> Self {
+        self.pins = self.pins.and_then(|mut pins| pin(&mut pins).map(|()| pins));
+        self
+    }
+
     /// Runs `callback` on each connection that a pool opens, before it is used.
     ///
     /// Give it here: the same callback set through [`ConnectOptions::map_sqlx_postgres_pool_opts`](sea_orm::ConnectOptions::map_sqlx_postgres_pool_opts) is replaced by ours.
@@ -176,8 +203,11 @@ impl Builder {
     pub async fn connect(self) -> Result<RoutingConnection, Error> {
         self.config.check()?;
         self.check_list()?;
+        let pins = self.pins?;
         let (sources, configs): (Vec<_>, Vec<_>) = self.replicas.into_iter().map(|r| (r.source, r.config)).unzip();
+        let has_replicas = !configs.is_empty();
         let watch = Arc::new(Watch::new(configs, self.config));
+        watch.kinds.set_known(Known::new(pins));
         let mut nodes = Vec::with_capacity(sources.len() + 1);
         for (index, source) in std::iter::once(self.primary).chain(sources).enumerate() {
             let id = NodeId::from_index(index);
@@ -197,10 +227,15 @@ impl Builder {
         });
         let probes = join_all(probes).await;
         check_answers(&nodes, &probes)?;
-        let mut tasks = Vec::with_capacity(nodes.len());
+        let mut tasks = Vec::with_capacity(nodes.len() + 1);
         for (node, (probe, options)) in nodes.iter().zip(probes) {
+            let reads_catalogue = node.id.is_primary() && has_replicas;
+            let catalogue_options = reads_catalogue.then(|| options.clone());
             let first = match probe {
-                Ok(probe) => {
+                Ok(mut probe) => {
+                    if reads_catalogue {
+                        catalogue::read_once(&watch, &mut probe.connection).await;
+                    }
                     let epoch = watch.first_answer(node.id, &probe.greeting, probe.sent_at, &probe.answer);
                     Some((probe.connection, epoch))
                 }
@@ -211,6 +246,9 @@ impl Builder {
             };
             let task = tokio::spawn(watch::probe_node(watch.clone(), node.id, options, first));
             tasks.push(task.abort_handle());
+            if let Some(options) = catalogue_options {
+                tasks.push(tokio::spawn(catalogue::keep(watch.clone(), options)).abort_handle());
+            }
         }
         let (misrouted, sessions, unannotated) = (self.misrouted, self.sessions, self.unannotated);
         let inner = Arc::new_cyclic(|this| Inner {

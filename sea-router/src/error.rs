@@ -1,7 +1,8 @@
 //! What can go wrong before the first statement, and how our own refusals look as a [`DbErr`].
 
 use read_router::{
-    BranchLost, InvalidConfig, NodeId, NotRead, PrimaryReason, ReadOptions, SetupError, Topology, live::GaveUp,
+    BranchLost, InvalidConfig, NodeId, NotRead, PinError, PrimaryReason, ReadOptions, SetupError, Topology,
+    live::GaveUp,
 };
 use sea_orm::{DbErr, RuntimeErr, error::ConnAcquireErr};
 use sqlx::{
@@ -45,6 +46,9 @@ pub enum Error {
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// A pin is none.
+    #[error(transparent)]
+    Pin(#[from] PinError),
 }
 
 impl From<Error> for DbErr {

@@ -1,5 +1,6 @@
 //! Connections that are given out: their statements run past the session.
 
+use read_router::SchemaChange;
 use sea_orm::{DatabaseExecutor, DbErr, IntoDatabaseExecutor};
 use sqlx::{Connection, PgPool};
 
@@ -40,6 +41,7 @@ impl RoutingConnection {
         let given_out = self.session.handed_out();
         self.touch_primary().await?;
         self.session.settled(given_out);
+        self.inner.watch.schema_changed(SchemaChange::Tables);
         Ok(())
     }
 

@@ -41,6 +41,7 @@
 #[cfg(feature = "axum")]
 pub mod axum;
 mod builder;
+mod catalogue;
 mod checkout;
 mod connection;
 mod doubt;
@@ -75,9 +76,9 @@ pub use pool::PoolTracker;
 #[cfg(feature = "rbac")]
 pub use rbac::{Restricted, RestrictedConnection, RestrictedTransaction};
 pub use read_router::{
-    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId, NodeStats,
-    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, SetupError, Standing, StatementCount,
-    Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
+    Access, BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId,
+    NodeStats, NotRead, ParseTokenError, PinError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served,
+    SetupError, Standing, StatementCount, StatementKind, Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
 };
 pub use reader::Reader;
 pub use source::{Replica, Source};

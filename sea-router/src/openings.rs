@@ -216,7 +216,7 @@ pub(crate) async fn position(connection: &mut PgConnection) -> Result<read_route
     read_router::Answer::read(position, rest).map_err(unexpected)
 }
 
-fn texts<const N: usize>(row: &PgRow) -> Result<[Option<&str>; N], sqlx::Error> {
+pub(crate) fn texts<const N: usize>(row: &PgRow) -> Result<[Option<&str>; N], sqlx::Error> {
     let mut columns = [None; N];
     for (index, column) in columns.iter_mut().enumerate() {
         *column = row.try_get(index)?;

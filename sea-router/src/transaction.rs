@@ -18,7 +18,7 @@ use futures_util::Stream;
 use read_router::{
     BranchLost, Fallback, Greeting, NodeId, Opened, PrimaryReason, Proof, ReadClass, ReadOptions, Served,
     StatementKind, Token, View,
-    live::{Busy, Call, now},
+    live::{Busy, Call, SchemaChanges, now},
     probe,
 };
 use sea_orm::{
@@ -54,6 +54,8 @@ pub struct RoutedTransaction {
     refuses_writes: bool,
     /// Whether someone may run statements past us: reads of the session stay on the primary meanwhile.
     given_out: AtomicBool,
+    /// What the catalogue is read anew for once it is committed.
+    schema: Arc<SchemaChanges>,
     span: TransactionSpan,
 }
 
@@ -137,6 +139,7 @@ impl RoutingConnection {
             nested: false,
             refuses_writes: false,
             given_out: AtomicBool::new(false),
+            schema: Arc::default(),
             span: TransactionSpan::none(),
         }
     }
@@ -270,7 +273,9 @@ impl RoutedTransaction {
         self
     }
 
+    /// Before each statement.
     fn check(&self, sql: &str) -> Result<(), DbErr> {
+        self.schema.note(sql);
         if !self.refuses_writes {
             return Ok(());
         }
@@ -334,8 +339,10 @@ impl RoutedTransaction {
         let (session, watch, weak) = (self.connection.session.clone(), shared.watch.clone(), shared.downgrade());
         let write = session.with(read_router::Session::write_sent);
         let settled = session.clone();
+        let schema = self.schema.clone();
         let work = async move {
             let done = commit.await;
+            schema.committed(&watch);
             match done.as_ref().err().and_then(error::driver) {
                 Some(error) if error::leaves_in_doubt(error) => doubt::settle_later(weak, settled, write, opened),
                 _ => settled.acknowledged(&watch, write, opened),
@@ -378,6 +385,7 @@ impl RoutedTransaction {
             nested: true,
             refuses_writes: self.refuses_writes,
             given_out: AtomicBool::new(false),
+            schema: self.schema.clone(),
             span: self.span.clone(),
         })
     }
@@ -396,6 +404,7 @@ impl Deref for RoutedTransaction {
     /// SeaORM's own transaction. What is run there is not seen one by one: until this transaction ends, strict reads of
     /// its session outside of it go to the primary.
     fn deref(&self) -> &DatabaseTransaction {
+        self.schema.unseen();
         if !self.given_out.swap(true, Ordering::AcqRel) {
             self.connection.session.with(read_router::Session::given_out);
         }

@@ -137,7 +137,12 @@ impl Node {
             let is_stale = mem::replace(&mut card.schema, version) != version;
             (card.opened, is_stale, wants_read_only && !card.is_read_only)
         });
-        if let Some((opened, is_stale, false)) = known {
+        // One of the primary's that had no branch when it was opened, since its server was a standby, may have been promoted.
+        let may_be_promoted =
+            |opened: Option<Opened>| self.id.is_primary() && opened.is_some_and(Opened::is_in_recovery);
+        if let Some((opened, is_stale, false)) = known
+            && !may_be_promoted(opened)
+        {
             if is_stale {
                 forget_statements(&mut lease);
             }

@@ -11,6 +11,9 @@ use read_router::{Answer, Greeting, probe};
 
 use super::collected::Collected;
 
+/// Part of the probe's text and of nothing else.
+const PROBE_MARK: &str = "pg_last_wal_replay_lsn";
+
 /// The rows of a query whose columns are texts.
 pub(crate) async fn texts(
     mut connection: &AsyncPgConnection,
@@ -45,8 +48,10 @@ pub(crate) async fn greet(connection: &AsyncPgConnection, read_only: bool) -> Qu
 
 /// Asks a server where it is. Position first and timeline second, in statements of their own: see [`probe::PROBE`].
 pub(crate) async fn position(connection: &AsyncPgConnection) -> QueryResult<Answer> {
-    // Each statement is a transaction of its own here, so that the first of the three is of no need.
-    let mut statements = probe::PROBE.split("; ").skip(1).map(|sql| Collected::with_texts(sql, &[], true));
+    // Each statement is a transaction of its own here, so that the first of the three is of no need. A prepared statement
+    // travels without its text: the bind says on the wire, to whoever looks for probes there, what it is.
+    let prepared = |sql: &str| Collected::with_texts(&format!("{sql} WHERE $1 <> ''"), &[PROBE_MARK], true);
+    let mut statements = probe::PROBE.split("; ").skip(1).map(prepared);
     let (Some(position), Some(rest)) = (statements.next(), statements.next()) else {
         return Err(Error::NotFound);
     };

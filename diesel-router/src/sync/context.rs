@@ -302,11 +302,11 @@ impl Context {
         reason: PrimaryReason,
         run: &mut dyn FnMut(&mut diesel::PgConnection) -> QueryResult<()>,
     ) -> QueryResult<()> {
-        let mut again = true;
+        let (mut again, mut told) = (true, None);
         loop {
             let is_home = self.home.is_some();
             let (mut checked, reason) = self.acquire_primary(None, call, reason)?;
-            if again {
+            if told.replace(reason) != Some(reason) {
                 self.to_primary(class, reason, call);
             }
             let is_new = checked.is_new();

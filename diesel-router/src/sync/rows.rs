@@ -193,14 +193,15 @@ impl Handle {
             }
         };
         let call = call.as_ref();
-        let mut failure = None;
+        let (mut failure, mut told) = (None, None);
         for place in places {
             let again = failure.is_some();
             let keep = context.home.is_some();
             let (mut checked, reason) = context.acquire_primary(None, call, reason)?;
-            if !again {
+            if told.replace(reason) != Some(reason) {
                 context.to_primary(view.class(), reason, call);
-            } else if failure == Some(Fault::Unclear) {
+            }
+            if failure == Some(Fault::Unclear) {
                 checked.forget_schema();
             }
             let (opened, is_new) = (checked.opened, checked.is_new());

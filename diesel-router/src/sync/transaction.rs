@@ -189,11 +189,11 @@ impl Transaction {
         sql: &str,
         run: Run<'_>,
     ) -> QueryResult<()> {
-        let mut again = true;
+        let (mut again, mut told) = (true, None);
         loop {
             let is_home = context.home.is_some();
             let (mut checked, reason) = context.acquire_primary(None, call, reason)?;
-            if again {
+            if told.replace(reason) != Some(reason) {
                 context.to_primary(view.class(), reason, call);
             }
             // A text that goes on behind its BEGIN may write, and may end what it began.

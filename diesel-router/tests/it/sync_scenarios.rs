@@ -39,6 +39,7 @@ impl Blocking {
 impl Subject for Blocking {
     type Error = Failed;
     type Transaction = BlockingTransaction;
+    const CALLS_BLOCK: bool = true;
 
     async fn connect(primary: &str, replicas: &[String], setup: Setup) -> Result<Self, Failed> {
         let builder = Router::builder(primary).replicas(replicas).config(setup.config);

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 use event_listener::{Event, EventListener, Listener};
 
-use super::now;
+use super::{now, schema::Schema};
 use crate::{
     Answer, Ask, Branch, BranchLost, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, Opened,
     PrimaryReason, ReadClass, ReplicaConfig, Served, Standing, StatementKinds, StatementTally, Stats, Time, Topology,
@@ -36,6 +36,7 @@ pub struct Watch {
     /// Reads that nobody has decided about, and statements that a replica refused.
     unannotated: Mutex<StatementTally>,
     misrouted: Mutex<StatementTally>,
+    pub(super) schema: Schema,
 }
 
 /// The picture at one moment.
@@ -62,6 +63,10 @@ impl Deref for Current {
 pub struct Change(EventListener);
 
 impl Change {
+    pub(super) fn new(listener: EventListener) -> Self {
+        Self(listener)
+    }
+
     /// Blocks until the change comes, for so long at most.
     pub fn wait(self, limit: Duration) {
         let _ = self.0.wait_timeout(limit);
@@ -102,6 +107,7 @@ impl Watch {
             kinds: StatementKinds::with_key(rand::random()),
             unannotated: Mutex::new(StatementTally::with_key(rand::random())),
             misrouted: Mutex::new(StatementTally::with_key(rand::random())),
+            schema: Schema::default(),
         }
     }
 

@@ -2,26 +2,43 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
 };
 
-use super::{NotRead, StatementKind, text_hash::TextHash};
+use arc_swap::ArcSwap;
+
+use super::{Known, NotRead, StatementKind, text_hash::TextHash};
 
 /// A bounded memory of kinds, shared between threads, without a lock.
 ///
-/// It holds no text: 64 bits for each of up to 4096 statements and a kilobyte of keys, whatever number and length of
-/// statements pass. A set of two entries that is full forgets the older one.
+/// It holds no text: 64 bits for each of up to 4096 statements, 2 KiB for 256 refused ones and a kilobyte of keys, whatever
+/// number and length of statements pass: 36 KiB in all, and the catalogue. A set of two entries that is full forgets the
+/// older one.
 ///
 /// # Guaranteed
 ///
-/// For a key that is random and secret, [`kind`](Self::kind) of what was not [refused](Self::refuse) differs from [`StatementKind::of`] with a probability
-/// below 2⁻⁶⁰ per call, also for texts chosen by someone who wants it to. A hit neither allocates, locks, nor writes.
+/// For a key that is random and secret, [`kind`](Self::kind) of what was not [refused](Self::refuse) differs from
+/// [`StatementKind::known`] with a probability below 2⁻⁶⁰ per call, also for texts chosen by someone who wants it to. Once
+/// [`set_known`](Self::set_known) has returned, no answer comes from what was known before. A hit neither allocates, locks,
+/// nor writes.
 ///
 /// # Not guaranteed
 ///
 /// That a statement is remembered. Forgetting costs one walk over the text.
 pub struct StatementKinds {
     hash: TextHash,
+    /// What texts are judged by.
+    known: ArcSwap<Known>,
+    /// Goes into the place of each entry, and is another one for each change of what is known: entries of before are not
+    /// found. It is set after what is known, so that no older answer is kept under it.
+    salt: AtomicU64,
+    changes: AtomicU64,
     /// 56 bits of a text's hash, then the code of its kind; 0 where nothing is remembered. Each entry is whole by
     /// itself, so threads need no order between them.
     entries: Box<[AtomicU64]>,
@@ -35,15 +52,34 @@ const CODE: u64 = 0xff;
 const REFUSED: usize = 256;
 
 impl StatementKinds {
+    /// What it takes of memory, whatever passes; the catalogue comes on top.
+    pub const BYTES: usize = (ENTRIES + REFUSED) * size_of::<AtomicU64>() + size_of::<Self>();
+
     /// An empty memory. The key must come from a random source: who knows it can make two texts that are taken for
     /// one.
     pub fn with_key(key: [u64; 2]) -> Self {
         Self {
             hash: TextHash::with_key(key),
+            known: ArcSwap::from_pointee(Known::default()),
+            salt: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
             refused: (0..REFUSED).map(|_| AtomicU64::new(0)).collect(),
             refusals: AtomicU64::new(0),
         }
+    }
+
+    /// What statements are judged by.
+    pub fn known(&self) -> Arc<Known> {
+        self.known.load_full()
+    }
+
+    /// Judges by this from now on; what is remembered is forgotten, but for refusals.
+    pub fn set_known(&self, known: Known) {
+        self.known.store(Arc::new(known));
+        let change = self.changes.fetch_add(1, Relaxed) + 1;
+        // Longer than the numbers that keys are made of, and no text of SQL.
+        self.salt.store(self.hash.of(&[b"\0known", &change.to_le_bytes()[..]].concat()), Release);
     }
 
     /// A replica has refused `sql` as a write: from here on its kind is [`NotRead::Refused`].
@@ -51,9 +87,10 @@ impl StatementKinds {
     /// Of more than 256 such statements the oldest are forgotten, and are refused once more.
     pub fn refuse(&self, sql: &str) {
         let hash = self.hash.of(sql.as_bytes());
-        let set = (hash as usize % ENTRIES) & !1;
+        let place = hash ^ self.salt.load(Acquire);
+        let set = (place as usize % ENTRIES) & !1;
         for entry in &self.entries[set..set + 2] {
-            if entry.load(Relaxed) & !CODE == hash & !CODE {
+            if entry.load(Relaxed) & !CODE == place & !CODE {
                 entry.store(0, Relaxed);
             }
         }
@@ -70,25 +107,26 @@ impl StatementKinds {
     /// The kind of `sql`, remembered or else told from the text.
     pub fn kind(&self, sql: &str) -> StatementKind {
         let hash = self.hash.of(sql.as_bytes());
+        let place = hash ^ self.salt.load(Acquire);
         // The number of the set has those bits of the hash that an entry lacks, but for the lowest.
-        let set = (hash as usize % ENTRIES) & !1;
+        let set = (place as usize % ENTRIES) & !1;
         let Some([newer, older]) = self.entries.get(set..set + 2) else {
-            return StatementKind::of(sql);
+            return StatementKind::known(sql, &self.known.load());
         };
         let first = newer.load(Relaxed);
         for entry in [first, older.load(Relaxed)] {
-            if entry & !CODE == hash & !CODE
+            if entry & !CODE == place & !CODE
                 && let Some(kind) = decode(entry & CODE)
             {
                 return kind;
             }
         }
-        let kind = match StatementKind::of(sql) {
+        let kind = match StatementKind::known(sql, &self.known.load()) {
             StatementKind::Read if self.is_refused(hash) => StatementKind::Primary(NotRead::Refused),
             kind => kind,
         };
         older.store(first, Relaxed);
-        newer.store(hash & !CODE | encode(kind), Relaxed);
+        newer.store(place & !CODE | encode(kind), Relaxed);
         kind
     }
 }
@@ -101,7 +139,7 @@ impl fmt::Debug for StatementKinds {
 }
 
 /// In the order of their declaration, which gives the codes.
-const REASONS: [NotRead; 9] = [
+const REASONS: [NotRead; 12] = [
     NotRead::Write,
     NotRead::Lock,
     NotRead::Function,
@@ -111,6 +149,9 @@ const REASONS: [NotRead; 9] = [
     NotRead::Catalog,
     NotRead::Unknown,
     NotRead::Refused,
+    NotRead::Relation,
+    NotRead::Pinned,
+    NotRead::Outdated,
 ];
 
 /// Never 0, which is an empty entry.

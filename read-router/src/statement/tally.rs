@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     lexer::{Lexer, Token},
+    suspects::suspects,
     text_hash::TextHash,
 };
 
@@ -32,6 +33,9 @@ pub struct StatementCount {
     pub statement: String,
     /// How often.
     pub count: u64,
+    /// What it names that a pin may speak of: `function my_udf`, `table audit`. Of a statement that a replica refused, one of
+    /// these is at fault; pin it to the primary, and all statements that use it go there.
+    pub names: Vec<String>,
 }
 
 const MOST_SHAPES: usize = 256;
@@ -81,6 +85,7 @@ impl StatementTally {
     #[must_use]
     pub fn counts(&self) -> Vec<StatementCount> {
         let count = |(statement, place): (&String, &usize)| StatementCount {
+            names: suspects(statement),
             statement: statement.clone(),
             count: self.counts[*place],
         };

@@ -180,69 +180,99 @@ fn what_makes_a_read_something_else_is_seen_at_any_place() {
     }
 }
 
+/// What is cheap to write and could be dear to read, when repeated.
+const HOSTILE: &[&str] = &[
+    "(",
+    ")",
+    "[",
+    "((",
+    "(SELECT ",
+    "(WITH a AS (",
+    "WITH a AS (",
+    "/*",
+    "/*/",
+    "*/",
+    "--",
+    "--\n",
+    "'",
+    "''",
+    "\"",
+    "\"a\"",
+    "E'\\",
+    "$",
+    "$$",
+    "$a$",
+    "$a",
+    "$a$b",
+    "$1",
+    "+",
+    "=-",
+    "*/*",
+    "@-",
+    ".",
+    ".a",
+    "a.",
+    "a",
+    "1",
+    "1e",
+    "::",
+    ":",
+    ",",
+    "f(",
+    "lower(",
+    "CASE ",
+    "NOT ",
+    "UNION SELECT ",
+    "x'",
+    "U&",
+    "\u{1F600}",
+    "\u{a0}",
+    "\\",
+    "\0",
+    "EXPLAIN ",
+    "SELECT ",
+    "GROUP BY ",
+    "DISTINCT ON (a) ",
+    "AS x(",
+];
+
+fn repeated(text: &str, bytes: usize) -> [String; 3] {
+    let many = text.repeat(bytes / text.len());
+    [many.clone(), format!("SELECT {many}"), format!("SELECT '{many}")]
+}
+
 #[test]
 fn hostile_texts_end() {
-    let repeated = |text: &str| format!("SELECT {}", text.repeat(100_000 / text.len()));
-    for text in [
-        "(",
-        ")",
-        "[",
-        "((",
-        "(SELECT ",
-        "(WITH a AS (",
-        "WITH a AS (",
-        "/*",
-        "/*/",
-        "*/",
-        "--",
-        "--\n",
-        "'",
-        "''",
-        "\"",
-        "\"a\"",
-        "E'\\",
-        "$",
-        "$$",
-        "$a$",
-        "$a",
-        "$a$b",
-        "$1",
-        "+",
-        "=-",
-        "*/*",
-        "@-",
-        ".",
-        ".a",
-        "a.",
-        "a",
-        "1",
-        "1e",
-        "::",
-        ":",
-        ",",
-        "f(",
-        "lower(",
-        "CASE ",
-        "NOT ",
-        "UNION SELECT ",
-        "x'",
-        "U&",
-        "\u{1F600}",
-        "\u{a0}",
-        "\\",
-        "\0",
-        "EXPLAIN ",
-        "SELECT ",
-        "GROUP BY ",
-        "DISTINCT ON (a) ",
-        "AS x(",
-    ] {
-        let kinds = [
-            StatementKind::of(&repeated(text)),
-            StatementKind::of(&text.repeat(100_000 / text.len())),
-            StatementKind::of(&format!("SELECT '{}", repeated(text))),
-        ];
-        assert_eq!(kinds[2], StatementKind::of(&format!("SELECT '{}", repeated(text))), "{text}");
+    for text in HOSTILE {
+        for sql in repeated(text, 100_000) {
+            assert_eq!(StatementKind::of(&sql), StatementKind::of(&sql), "{text}");
+        }
+    }
+}
+
+/// Eight times the text takes this thread about eight times as long, and not sixty-four times. The best of several runs
+/// counts.
+#[cfg(unix)]
+#[test]
+fn hostile_texts_take_linear_time() {
+    let best = |sql: &str| {
+        let time = |_| {
+            let spent = || {
+                let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                std::time::Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec as u32)
+            };
+            let start = spent();
+            std::hint::black_box(StatementKind::of(std::hint::black_box(sql)));
+            spent() - start
+        };
+        (0..5).map(time).min().unwrap_or_default()
+    };
+    for text in HOSTILE {
+        for (short, long) in repeated(text, 25_000).iter().zip(repeated(text, 200_000)) {
+            // What ends at once is not measured by the clock's own steps.
+            let is_linear = || best(&long) < best(short) * 24 + std::time::Duration::from_micros(50);
+            assert!((0..10).any(|_| is_linear()), "{text} takes {:?}, then {:?}", best(short), best(&long));
+        }
     }
 }
 

@@ -4,15 +4,16 @@
 //! with `SELECT`, `VALUES`, `TABLE` or a parenthesis, and for `WITH` if its last part starts so. Inside of a
 //! `SelectStmt` the grammar lets another statement stand only as the body of a CTE, a write only behind `INTO`, a lock
 //! only behind `FOR`, and code only where a function, an operator, a type or a relation is named. The walk looks at
-//! each of these places. A text that passes and is not a valid `SelectStmt` is a syntax error on every server.
+//! each of these places, and asks what is [known](Known) of the name there. A text that passes and is not a valid `SelectStmt` is a syntax error on every server.
 
 mod names;
 
 use super::{
-    NotRead,
+    Known, NotRead,
     lexer::Token,
+    name::Name,
     tokens::Tokens,
-    words::{Folded, OPERATORS, RESERVED, RESERVED_VALUES, STARTERS},
+    words::{Folded, RESERVED, RESERVED_VALUES, STARTERS},
 };
 
 /// Brackets open at once. The walk does not recurse, so this only bounds its memory.
@@ -23,12 +24,20 @@ const MAX_DEPTH: usize = 256;
 /// # Errors
 ///
 /// The first thing met that a proven read does not have.
-pub(super) fn prove_read(sql: &str) -> Result<(), NotRead> {
+pub(super) fn prove_read(sql: &str, known: &Known) -> Result<(), NotRead> {
     // No client can send a NUL: the server would see the text end there.
     if sql.as_bytes().contains(&0) {
         return Err(NotRead::Unknown);
     }
-    let mut walk = Walk { tokens: Tokens::new(sql), before: Before::Start, open: vec![Level::new(Bracket::Statement)] };
+    let mut walk = Walk {
+        known,
+        tokens: Tokens::new(sql),
+        before: Before::Start,
+        open: vec![Level::new(Bracket::Statement)],
+        ctes: Vec::new(),
+        expects_relation: false,
+        is_distinct: false,
+    };
     walk.head()?;
     walk.body()
 }
@@ -92,23 +101,44 @@ enum Bracket {
 
 /// An open bracket.
 #[derive(Clone, Copy, Debug)]
-struct Level {
+struct Level<'a> {
     bracket: Bracket,
     /// Inside `GROUP BY` of the query at this level.
     grouping: bool,
+    /// There was a `SELECT` at this level.
+    select: bool,
+    /// Inside its `FROM`.
+    from: bool,
+    /// The name of the CTE whose query this is.
+    cte: Option<Token<'a>>,
 }
 
-impl Level {
+impl Level<'_> {
     fn new(bracket: Bracket) -> Self {
-        Self { bracket, grouping: false }
+        Self { bracket, grouping: false, select: false, from: false, cte: None }
     }
 }
 
+/// A CTE that names of relations may mean.
+#[derive(Clone, Copy, Debug)]
+struct Cte {
+    name: Name,
+    /// How many brackets were open where it is.
+    depth: usize,
+}
+
 struct Walk<'a> {
+    known: &'a Known,
     tokens: Tokens<'a>,
     before: Before<'a>,
     /// Never empty: the statement is the first.
-    open: Vec<Level>,
+    open: Vec<Level<'a>>,
+    /// Those in whose query or behind which the walk is.
+    ctes: Vec<Cte>,
+    /// A name that comes next may be a relation's.
+    expects_relation: bool,
+    /// `IS [NOT] DISTINCT` stands before, so that `FROM` begins no list of relations.
+    is_distinct: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -151,8 +181,9 @@ impl<'a> Walk<'a> {
             match self.tokens.next()? {
                 Some(Token::Symbol(b'(')) => self.push(Bracket::Round)?,
                 Some(Token::Word(word)) => match Folded::new(word).as_bytes() {
-                    b"select" | b"values" | b"table" => {
+                    verb @ (b"select" | b"values" | b"table") => {
                         self.before = Before::Word(word);
+                        self.clause(verb, Before::Start);
                         return Ok(());
                     }
                     b"with" => self.cte()?,
@@ -166,10 +197,10 @@ impl<'a> Walk<'a> {
     /// From behind `WITH`, or the comma behind a CTE, to behind the parenthesis of the next one.
     fn cte(&mut self) -> Result<(), NotRead> {
         let tokens = &mut self.tokens;
-        let name = tokens.expect_name()?;
+        let mut name = tokens.expect_name()?;
         // RECURSIVE may itself be the name.
         if name.is_word(b"recursive") && !tokens.peek_symbol(b'(')? && !tokens.peek_word(b"as")? {
-            tokens.expect_name()?;
+            name = tokens.expect_name()?;
         }
         if tokens.take_symbol(b'(')? {
             tokens.expect_names()?;
@@ -182,11 +213,18 @@ impl<'a> Walk<'a> {
             tokens.take_word(b"materialized")?;
         }
         tokens.expect_symbol(b'(')?;
-        self.push(Bracket::Cte)
+        self.push(Bracket::Cte)?;
+        if let Some(level) = self.open.last_mut() {
+            level.cte = Some(name);
+        }
+        Ok(())
     }
 
     /// From behind a CTE to the start of the query that follows it.
-    fn after_cte(&mut self) -> Result<(), NotRead> {
+    fn after_cte(&mut self, name: Option<Token<'a>>) -> Result<(), NotRead> {
+        if let Some(name) = name.and_then(Name::of) {
+            self.ctes.push(Cte { name, depth: self.open.len() });
+        }
         let tokens = &mut self.tokens;
         if tokens.take_word(b"search")? {
             let _ = tokens.take_word(b"depth")? || tokens.take_word(b"breadth")?;
@@ -220,11 +258,16 @@ impl<'a> Walk<'a> {
             match token {
                 Token::Word(_) | Token::Quoted(_) => self.name(token)?,
                 Token::Literal | Token::Parameter => self.before = Before::Value,
-                Token::Operator(operator) if OPERATORS.contains(operator) => self.before = Before::Operator,
-                Token::Operator(_) => return Err(NotRead::Operator),
+                Token::Operator(operator) => {
+                    self.known.operator(None, operator)?;
+                    self.before = Before::Operator;
+                }
                 Token::Arrow | Token::Symbol(b':') => self.before = Before::Operator,
                 Token::Cast => self.before = Before::Cast,
-                Token::Symbol(b',') => self.before = Before::Comma,
+                Token::Symbol(b',') => {
+                    self.before = Before::Comma;
+                    self.expects_relation = self.level().from;
+                }
                 Token::Symbol(b'(') => self.open(Bracket::Round)?,
                 Token::Symbol(b'[') => self.push(Bracket::Square)?,
                 Token::Symbol(b')') => self.close(false)?,
@@ -253,9 +296,14 @@ impl<'a> Walk<'a> {
         if self.open.len() > MAX_DEPTH {
             return Err(NotRead::Unknown);
         }
-        self.open.push(Level::new(bracket));
+        // What stands where a relation can is a join, or a query that says so with its first word.
+        self.open.push(Level { from: self.expects_relation, ..Level::new(bracket) });
         self.before = Before::Start;
         Ok(())
+    }
+
+    fn level(&self) -> Level<'a> {
+        self.open.last().copied().unwrap_or(Level::new(Bracket::Statement))
     }
 
     /// Behind a parenthesis that may hold a query. CTEs can come nowhere else than right at its start.
@@ -269,12 +317,17 @@ impl<'a> Walk<'a> {
 
     /// Behind a closing bracket.
     fn close(&mut self, square: bool) -> Result<(), NotRead> {
-        let bracket = self.open.pop().map_or(Bracket::Statement, |level| level.bracket);
+        let level = self.open.pop().unwrap_or(Level::new(Bracket::Statement));
+        let bracket = level.bracket;
         if bracket == Bracket::Statement || square != (bracket == Bracket::Square) {
             return Err(NotRead::Unknown);
         }
+        self.expects_relation = false;
+        while self.ctes.last().is_some_and(|cte| cte.depth > self.open.len()) {
+            self.ctes.pop();
+        }
         self.before = match bracket {
-            Bracket::Cte => return self.after_cte(),
+            Bracket::Cte => return self.after_cte(level.cte),
             Bracket::DistinctOn => Before::Start,
             _ => Before::Value,
         };

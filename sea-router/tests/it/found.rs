@@ -126,9 +126,12 @@ async fn a_misrouted_statement_that_is_to_fail_fails_each_time() {
     let stage = stage(1).await;
     let builder = RoutingConnection::builder(options(&stage.cluster.primary().url())).on_misrouted(Misrouted::Fail);
     let failing = builder.replica(options(&stage.cluster.replica(0).url())).connect().await.expect("up");
+    // Made by someone else, after the catalogue was read.
+    stage.cluster.primary().sql("CREATE VIEW late AS SELECT * FROM takes").expect("valid");
+    stage.cluster.wait_caught_up(LIMIT).expect("caught up");
     for view in [failing.eventual(), stage.db.0.read(ReadClass::Eventual.or_error())] {
         for round in 0..3 {
-            let error = number(&view, "SELECT v FROM takes").await.expect_err("it writes");
+            let error = number(&view, "SELECT v FROM late").await.expect_err("it writes");
             assert_eq!(refusal(&error), Some(PrimaryReason::Misrouted), "{round}: {error}");
             // Where it was sent, what the server said, what to do.
             let error = error.to_string();

@@ -8,7 +8,7 @@ use sea_orm::{
     AccessMode, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr, IsolationLevel, Statement,
     StreamTrait, TransactionTrait,
 };
-use sea_router::{ClassName, PoolTracker, Replica, RoutingConnection, Unannotated, Unfit, refusal};
+use sea_router::{Access, ClassName, PoolTracker, Replica, RoutingConnection, Unannotated, Unfit, refusal};
 use sqlx::postgres::PgPoolOptions;
 
 use crate::{Sea, options};
@@ -264,12 +264,19 @@ async fn an_explanation_names_each_replica() {
 async fn a_refused_statement_is_remembered() {
     let stage = stage(1).await;
     let eventual = stage.db.0.eventual();
+    // Made by someone else, after the catalogue was read.
+    stage.cluster.primary().sql("CREATE VIEW late AS SELECT * FROM takes_a_number").expect("valid");
+    stage.cluster.wait_caught_up(LIMIT).expect("caught up");
     for round in 1..=5 {
-        assert_eq!(number(&eventual, "SELECT v FROM takes_a_number").await.expect("repeated on the primary"), round);
+        assert_eq!(number(&eventual, "SELECT v FROM late").await.expect("repeated on the primary"), round);
     }
     let stats = stage.db.stats();
     assert_eq!((stats.misrouted, stats.primary_for(PrimaryReason::Misrouted)), (1, 5), "{stats:?}");
-    assert_eq!(stats.misrouted_statements[0].statement, "SELECT v FROM takes_a_number");
+    assert_eq!(stats.misrouted_statements[0].statement, "SELECT v FROM late");
+    assert_eq!(stats.misrouted_statements[0].names, ["table late"]);
+    // What the catalogue knows is not put to a replica at all.
+    number(&eventual, "SELECT v FROM takes_a_number").await.expect("run on the primary");
+    assert_eq!(stage.db.stats().misrouted, 1);
 }
 
 /// Pools that the application has built already, with and without our hooks.
@@ -285,7 +292,7 @@ async fn existing_pools_keep_every_promise() {
     let plain_replica = PgPoolOptions::new().connect_lazy(&replica_url).expect("a URL");
     let plain = RoutingConnection::builder(plain_primary).replica(plain_replica);
     for (name, builder, is_tracked) in [("tracked", tracked, true), ("plain", plain, false)] {
-        let db = builder.connect().await.expect("up");
+        let db = builder.table("takes_a_number", Access::Read).connect().await.expect("up");
         let mut rows = number(&db.on_primary(), COUNT).await.expect("read");
         for round in 0..20 {
             let session = db.new_session();
@@ -311,7 +318,7 @@ async fn existing_pools_keep_every_promise() {
             let refused = session.read(options).begin_with_config(None, Some(AccessMode::ReadOnly)).await;
             assert_eq!(refusal(&refused.expect_err("not proven")), Some(PrimaryReason::Untracked));
         }
-        // The replica's pool is read-only, whoever built it.
+        // The replica's pool is read-only, whoever built it, and whatever is said of the view.
         let refused = number(&db.eventual(), "SELECT v FROM takes_a_number").await;
         refused.expect("repeated on the primary");
         assert_eq!(db.stats().misrouted, 1, "{name}");

@@ -144,6 +144,8 @@ pub enum Isolation {
 pub trait Subject: Clone + Send + Sync + 'static {
     /// The ORM's error.
     type Error: std::error::Error + Send + Sync + 'static;
+    /// Whether a call blocks its thread until the server has answered: its caller cannot go away before.
+    const CALLS_BLOCK: bool = false;
     /// The adapter's transaction.
     type Transaction: Transaction<Error = Self::Error>;
 

@@ -87,5 +87,8 @@ fn is_ours(statement: &str) -> bool {
 /// What the monitor sends, which a driver may have to send in parts, or what a connection sends once when it is opened.
 fn is_probe(statement: &str) -> bool {
     let statement = statement.trim();
-    probe::PROBE.contains(statement) || [probe::GREETING, probe::READ_ONLY].contains(&statement)
+    let is_part = |part: &str| statement.starts_with(part) && !part.is_empty();
+    statement == probe::PROBE
+        || probe::PROBE.split("; ").any(is_part)
+        || [probe::GREETING, probe::READ_ONLY].contains(&statement)
 }

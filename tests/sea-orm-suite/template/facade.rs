@@ -20,7 +20,7 @@ mod routed {
     };
 
     use ::sea_orm::{ConnectOptions, DbErr};
-    use sea_router::{NodeId, PrimaryReason, ReadClass, RoutingConnection};
+    use sea_router::{NodeId, PrimaryReason, ReadClass, RoutingConnection, StatementKind};
 
     pub use sea_router::{
         RestrictedConnection, RestrictedTransaction, RoutedTransaction as DatabaseTransaction,
@@ -61,7 +61,7 @@ mod routed {
     /// Where one connection's statements went, added to a file with the connection's end.
     struct Tally {
         path: PathBuf,
-        counts: Mutex<BTreeMap<&'static str, u64>>,
+        counts: Mutex<BTreeMap<String, u64>>,
     }
 
     impl Tally {
@@ -71,7 +71,17 @@ mod routed {
 
         fn count(&self, statement: &sea_router::StatementInfo<'_>) {
             let place = statement.reason.map_or("replica", PrimaryReason::as_str);
-            *self.counts.lock().unwrap().entry(place).or_default() += 1;
+            let sql = &statement.statement.sql;
+            let mut counts = self.counts.lock().unwrap();
+            *counts.entry(place.to_owned()).or_default() += 1;
+            // A query that is kept from replicas though nothing in it is known to write.
+            if statement.reason == Some(PrimaryReason::NotARead) && StatementKind::is_query(sql) {
+                let why = match StatementKind::of(sql) {
+                    StatementKind::Primary(reason) => reason.as_str(),
+                    StatementKind::Read => "catalogue",
+                };
+                *counts.entry(format!("caution.{why}")).or_default() += 1;
+            }
         }
     }
 

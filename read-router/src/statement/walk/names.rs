@@ -3,8 +3,8 @@
 use super::{
     super::{
         NotRead,
-        functions::HARMLESS,
         lexer::Token,
+        name::Name,
         words::{Folded, RESERVED, SPECIAL_FORMS},
     },
     Before, Bracket, Walk,
@@ -12,22 +12,31 @@ use super::{
 
 /// A name as it stands in the text, `a` or `a.b.c`.
 #[derive(Clone, Copy, Debug)]
-struct Name<'a> {
+struct Dotted<'a> {
     last: Token<'a>,
+    /// What stands before the last dot.
+    schema: Option<Token<'a>>,
     parts: usize,
     /// Two parts, the first of them `pg_catalog`.
     built_in: bool,
+}
+
+impl Dotted<'_> {
+    fn is_reserved(&self) -> bool {
+        matches!((self.parts, self.last), (1, Token::Word(word)) if RESERVED.contains(Folded::new(word).as_bytes()))
+    }
 }
 
 impl<'a> Walk<'a> {
     /// Behind the first part of a name: of a column, relation, type or alias, a keyword, or a call.
     pub(super) fn name(&mut self, first: Token<'a>) -> Result<(), NotRead> {
         let before = self.before;
+        let may_be_relation = std::mem::take(&mut self.expects_relation);
         self.before = match first {
             Token::Word(word) => Before::Word(word),
             _ => Before::Value,
         };
-        let mut name = Name { last: first, parts: 1, built_in: false };
+        let mut name = Dotted { last: first, schema: None, parts: 1, built_in: false };
         while self.tokens.take_symbol(b'.')? {
             self.before = Before::Value;
             let built_in = name.parts == 1 && name.last.is_named(b"pg_catalog");
@@ -36,13 +45,19 @@ impl<'a> Walk<'a> {
             }
             match self.tokens.next()? {
                 Some(last @ (Token::Word(_) | Token::Quoted(_))) => {
-                    name = Name { last, parts: name.parts + 1, built_in };
+                    name = Dotted { last, schema: Some(name.last), parts: name.parts + 1, built_in };
                 }
                 Some(Token::Operator(b"*")) if !built_in => return Ok(()),
                 _ => return Err(NotRead::Unknown),
             }
         }
+        if let (1, Token::Word(word)) = (name.parts, name.last) {
+            self.known.word(Folded::new(word).as_bytes())?;
+        }
         if self.tokens.peek_symbol(b'(')? {
+            if name.parts == 1 && name.last.is_word(b"operator") {
+                return self.operator();
+            }
             let bracket = self.parenthesis(name, before)?;
             self.tokens.next()?;
             return self.open(bracket);
@@ -50,16 +65,59 @@ impl<'a> Walk<'a> {
         if name.built_in || is_catalog(name.last) {
             return Err(NotRead::Catalog);
         }
+        if may_be_relation && !name.is_reserved() {
+            self.relation(name)?;
+        }
+        self.mention(name.last, name.parts > 1)?;
         match (name.parts, name.last) {
             (1, Token::Word(word)) => self.keyword(word, before),
             _ => Ok(()),
         }
     }
 
+    /// Where a relation is named.
+    fn relation(&self, name: Dotted<'_>) -> Result<(), NotRead> {
+        let Some(relation) = Name::of(name.last) else { return Ok(()) };
+        let is_cte = |cte: &super::Cte| cte.name.as_bytes() == relation.as_bytes();
+        if name.parts == 1 && self.ctes.iter().any(is_cte) {
+            return Ok(());
+        }
+        self.known.relation(name.schema.and_then(Name::of).as_ref(), &relation)
+    }
+
+    /// Where a column, a type or an alias is named, and what only looks like a column.
+    fn mention(&self, name: Token<'_>, is_field: bool) -> Result<(), NotRead> {
+        match self.known.catalogue().and_then(|_| Name::of(name)) {
+            Some(name) => self.known.mention(&name, is_field),
+            None => Ok(()),
+        }
+    }
+
+    /// Behind the word of `OPERATOR(schema.+)`.
+    fn operator(&mut self) -> Result<(), NotRead> {
+        self.tokens.expect_symbol(b'(')?;
+        let mut schema = None;
+        let operator = loop {
+            match self.tokens.next()? {
+                Some(Token::Operator(operator)) => break operator,
+                Some(name @ (Token::Word(_) | Token::Quoted(_))) if schema.is_none() => {
+                    schema = Name::of(name);
+                    self.tokens.expect_symbol(b'.').map_err(|_| NotRead::Operator)?;
+                }
+                _ => return Err(NotRead::Operator),
+            }
+        };
+        self.tokens.expect_symbol(b')').map_err(|_| NotRead::Operator)?;
+        self.known.operator(schema.as_ref(), operator)?;
+        self.before = Before::Operator;
+        Ok(())
+    }
+
     /// Behind the dot of `(row).field`, `array[1].field` or `(row).*`.
     pub(super) fn field(&mut self) -> Result<(), NotRead> {
         match self.tokens.next()? {
-            Some(Token::Word(_) | Token::Quoted(_) | Token::Operator(b"*")) => {}
+            Some(name @ (Token::Word(_) | Token::Quoted(_))) => self.mention(name, true)?,
+            Some(Token::Operator(b"*")) => {}
             _ => return Err(NotRead::Unknown),
         }
         self.before = Before::Value;
@@ -70,10 +128,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What the parenthesis behind the name is, unless it calls something unknown.
-    fn parenthesis(&mut self, name: Name<'a>, before: Before<'a>) -> Result<Bracket, NotRead> {
-        if name.last.is_word(b"operator") {
-            return Err(NotRead::Operator);
-        }
+    fn parenthesis(&mut self, name: Dotted<'a>, before: Before<'a>) -> Result<Bracket, NotRead> {
         let (folded, single_word);
         let function = match name.last {
             Token::Word(word) => {
@@ -101,7 +156,7 @@ impl<'a> Walk<'a> {
         if matches!(before, Before::Value | Before::Cast) || before.is_word(b"as") {
             return match name.built_in || is_catalog(name.last) {
                 true => Err(NotRead::Catalog),
-                false => Ok(Bracket::Round),
+                false => self.mention(name.last, false).map(|()| Bracket::Round),
             };
         }
         if before.is_word(b"tablesample") {
@@ -113,12 +168,17 @@ impl<'a> Walk<'a> {
         if single_word.is_some()
             && let Some(bracket) = self.phrase(function, before)
         {
-            return Ok(bracket);
+            self.expects_relation = function == b"join";
+            // With commas these two are calls like any other.
+            if !matches!(function, b"substring" | b"overlay") {
+                return Ok(bracket);
+            }
         }
-        match (name.parts == 1 || name.built_in) && HARMLESS.contains(function) {
-            true => Ok(Bracket::Round),
-            false => Err(NotRead::Function),
-        }
+        let called = Name::of(name.last).filter(|_| name.parts <= 2).ok_or(NotRead::Function)?;
+        self.known.function(name.schema.and_then(Name::of).as_ref(), &called)?;
+        // A type that is called casts to itself.
+        self.mention(name.last, false)?;
+        Ok(Bracket::Round)
     }
 
     /// The bracket of a word that takes a parenthesis without being a call, by itself or after what stands before it.
@@ -146,7 +206,9 @@ impl<'a> Walk<'a> {
 
     /// Behind a single word without quotes that is no call: a keyword, or a name after all.
     fn keyword(&mut self, word: &'a [u8], before: Before<'a>) -> Result<(), NotRead> {
-        match Folded::new(word).as_bytes() {
+        let folded = Folded::new(word);
+        self.clause(folded.as_bytes(), before);
+        match folded.as_bytes() {
             b"into" => return Err(NotRead::Write),
             b"for" => {
                 if self.peek_one_of(&[b"update", b"share", b"no", b"key"])? {
@@ -165,6 +227,24 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Behind a word that may begin a part of a query: whether names of relations come next.
+    pub(super) fn clause(&mut self, word: &[u8], before: Before<'a>) {
+        let is_distinct = std::mem::take(&mut self.is_distinct);
+        let Some(level) = self.open.last_mut() else { return };
+        match word {
+            b"select" => (level.select, level.from) = (true, false),
+            b"from" if level.select && !is_distinct => {
+                level.from = true;
+                self.expects_relation = true;
+            }
+            b"join" | b"only" | b"lateral" | b"table" => self.expects_relation = true,
+            b"distinct" => self.is_distinct = before.is_one_of(&[b"is", b"not"]),
+            b"values" | b"where" | b"group" | b"having" | b"window" | b"order" | b"limit" | b"offset" | b"fetch"
+            | b"union" | b"intersect" | b"except" | b"for" => level.from = false,
+            _ => {}
+        }
     }
 
     /// Behind a `WITH` in the middle of a query, where none with CTEs can be.
