@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use diesel::{
     ExpressionMethods, PgConnection, QueryDsl, QueryResult,
-    connection::{Connection, LoadConnection},
+    connection::LoadConnection,
     pg::Pg,
     r2d2::{ConnectionManager, Pool},
 };
@@ -21,11 +21,15 @@ use diesel_async::{
 use diesel_router::{AsyncRouter, ReadClass, Router};
 use read_router_testkit::Cluster;
 
+use self::schema::{ride, written};
+
 const PAIRS: usize = 400;
 
-diesel::table! { ride { id -> Integer, distance -> Integer, } }
+mod schema {
+    diesel::table! { ride { id -> Integer, distance -> Integer, } }
 
-diesel::table! { written { id -> BigInt, distance -> Integer, } }
+    diesel::table! { written { id -> BigInt, distance -> Integer, } }
+}
 
 #[derive(Clone, Copy)]
 enum Call {
