@@ -9,10 +9,9 @@
 use std::time::{Duration, Instant};
 
 use diesel::{
-    PgConnection,
-    connection::{Connection, LoadConnection},
+    ExpressionMethods, PgConnection, QueryDsl, QueryResult,
+    connection::LoadConnection,
     pg::Pg,
-    prelude::*,
     r2d2::{ConnectionManager, Pool},
 };
 use diesel_async::{
@@ -22,11 +21,15 @@ use diesel_async::{
 use diesel_router::{AsyncRouter, ReadClass, Router};
 use read_router_testkit::Cluster;
 
+use self::schema::{ride, written};
+
 const PAIRS: usize = 400;
 
-diesel::table! { ride { id -> Integer, distance -> Integer, } }
+mod schema {
+    diesel::table! { ride { id -> Integer, distance -> Integer, } }
 
-diesel::table! { written { id -> BigInt, distance -> Integer, } }
+    diesel::table! { written { id -> BigInt, distance -> Integer, } }
+}
 
 #[derive(Clone, Copy)]
 enum Call {

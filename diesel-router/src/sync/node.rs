@@ -21,6 +21,7 @@ use diesel::{
 use read_router::{
     NodeId, Opened, Time,
     live::{Watch, now},
+    probe,
 };
 
 use super::{
@@ -254,10 +255,10 @@ impl Node {
             }
             // It was given out, and may have been told otherwise.
             if self.read_only && !read_only {
-                let limit = question::make_read_only(connection)?;
+                // The server's own time limit is known since the connection was opened, and set before the next statement.
+                connection.batch_execute(probe::READ_ONLY)?;
                 if let Some(notes) = PooledConnection::extensions_mut(connection).get_mut::<Notes>() {
                     notes.read_only = true;
-                    notes.limit.1 = limit;
                 }
             }
             // The primary's name led to a standby, which may have been promoted.
