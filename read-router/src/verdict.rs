@@ -174,7 +174,7 @@ pub(crate) fn judge(topology: &Topology, node: &Node, id: NodeId, need: &Need<'_
         ReadClass::SecondsStale(_) if standing == Standing::SamePrimary => Ok(()),
         ReadClass::SecondsStale(bound) => is_fresh(topology, node, bound, now),
         ReadClass::MustSeeMyWrite => has_all(topology, node, id, need.session).map_err(|unfit| match unfit {
-            Unfit::Behind if is_far_behind(topology, node, need, now) => Unfit::FarBehind,
+            Unfit::Behind if is_far_behind(topology, node, need) => Unfit::FarBehind,
             unfit => unfit,
         }),
     }
@@ -184,11 +184,13 @@ pub(crate) fn judge(topology: &Topology, node: &Node, id: NodeId, need: &Need<'_
 ///
 /// A guess, and one that costs offload at most: a replica may catch up at once. It is waited for again as soon as it lags
 /// by less.
-fn is_far_behind(topology: &Topology, node: &Node, need: &Need<'_>, now: Time) -> bool {
+fn is_far_behind(topology: &Topology, node: &Node, need: &Need<'_>) -> bool {
     let far = need.read.budget(need.config).saturating_mul(FAR_BEHIND);
-    // Where no kept sample is covered, it lags by more than the oldest is old.
+    // Where no kept sample is covered, it lags by more than the oldest is old. Counted up to the newest sample: where nobody
+    // has asked for long, an old answer does not say that it lags.
     let since = node.covered().or_else(|| topology.oldest_sample().map(|sample| sample.sent_at));
-    node.standing() == Standing::Replica && !far.is_zero() && since.is_some_and(|since| now.since(since) > far)
+    let lag = topology.newest_sample().zip(since).map(|(newest, since)| newest.sent_at.since(since));
+    node.standing() == Standing::Replica && !far.is_zero() && lag.is_some_and(|lag| lag > far)
 }
 
 /// So many wait budgets.
