@@ -47,6 +47,7 @@ impl Looked {
     }
 
     /// What is run on the primary unseen.
+    #[cfg(feature = "sync")]
     pub(crate) fn unseen() -> Self {
         Self { kind: StatementKind::Primary(NotRead::Write), sql: Arc::from(""), class: None, id: None }
     }
