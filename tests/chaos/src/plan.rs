@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sea_orm::ConnectOptions;
-use sea_router::{Config, Error, RoutingConnection};
+use sea_router::{Access, Config, Error, RoutingConnection};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Promise;
@@ -61,6 +61,8 @@ impl Plan {
         };
         let builder = RoutingConnection::builder(options(&self.primary)).config(config);
         let builder = builder.monotonic_fallback(self.promise.monotonic_on_primary);
+        // Who serves it is what it asks.
+        let builder = builder.table("shown", Access::Read);
         builder.replicas(self.replicas.iter().map(|url| options(url))).connect().await
     }
 }
