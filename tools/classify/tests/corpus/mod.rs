@@ -6,7 +6,7 @@ use rand::{Rng, RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 /// Statements from public reports.
 pub(crate) const REPORTED: &str = include_str!("../../../../read-router/testdata/sql_cases.tsv");
 /// What they name.
-pub(crate) const FIXTURE: &str = include_str!("../../testdata/fixture.sql");
+pub(crate) const FIXTURE: &str = include_str!("../../../../read-router/testdata/statement_fixture.sql");
 /// More of what only the catalogue shows.
 pub(crate) const CATALOGUE: &str = include_str!("../../testdata/catalogue.sql");
 /// Kinds of statements about it: kind, sql.
