@@ -78,7 +78,7 @@
 //! # }
 //! ```
 //!
-//! [`AsyncRoutingConnection`] has the same methods. What each class promises, and what not, stands at [`ReadClass`];
+//! `AsyncRoutingConnection` (feature `async`) has the same methods. What each class promises, and what not, stands at [`ReadClass`];
 //! `docs/diesel.md` of the repository has tokens, pools, migrations and tests.
 //!
 //! # Features

@@ -63,6 +63,7 @@ mod route;
 mod samples;
 mod select;
 mod session;
+mod settings;
 mod setup;
 mod sqlstate;
 mod statement;

@@ -1,9 +1,6 @@
 //! Configuration, and the checks before the first statement.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use futures_util::future::join_all;
 use read_router::{
@@ -66,66 +63,7 @@ impl AsyncBuilder {
         self
     }
 
-    /// How long a `MustSeeMyWrite` read waits for a replica to catch up before it goes to the primary. Zero means: decide
-    /// on what is known. Defaults to 100 ms.
-    pub fn strict_wait(mut self, budget: Duration) -> Self {
-        self.config.strict_wait = budget;
-        self
-    }
-
-    /// How long a `SecondsStale` read waits for a fresher proof. Defaults to 100 ms.
-    pub fn bounded_wait(mut self, budget: Duration) -> Self {
-        self.config.bounded_wait = budget;
-        self
-    }
-
-    /// Time from one probe of a node to the next while nobody waits. Defaults to 100 ms.
-    pub fn probe_interval(mut self, interval: Duration) -> Self {
-        self.config.probe_interval = interval;
-        self
-    }
-
-    /// Whether a `MustSeeMyWrite` read that falls back to the primary waits until the primary shows all that replicas have
-    /// shown its session. Defaults to `false`.
-    ///
-    /// A standby shows a commit a moment before its primary does, and with synchronous replication for as long as the
-    /// primary waits for its standbys: a read on a replica followed by one on the primary may then go back in time, by
-    /// commits that were not acknowledged to anyone yet. With this option it does not, for every session of this
-    /// router and for tokens handed over between processes that all have it.
-    ///
-    /// It adds no statement and costs nothing while replicas serve. A fallback after a replica read waits for an answer of
-    /// that replica, or of another one that is past it, and for one of the primary, which takes milliseconds; it waits as
-    /// long as a transaction runs on the primary that is older than what the replica showed. What the wait budget does not
-    /// cover is an error whose [`refusal`](crate::refusal) is [`Unsettled`](read_router::PrimaryReason::Unsettled): also
-    /// where all replicas are gone since, and with a budget of zero. Writes, transactions that may write, and reads without
-    /// a class never wait.
-    pub fn monotonic_fallback(mut self, wanted: bool) -> Self {
-        self.sessions.monotonic_fallback = wanted;
-        self
-    }
-
-    /// How long a session's `Eventual` and `SecondsStale` reads go to the primary after each of its writes. Defaults to no
-    /// time at all.
-    ///
-    /// The cheap alternative to `MustSeeMyWrite` and tokens, and a guess where they have proof: a replica that lags by more
-    /// is read without the write.
-    pub fn primary_window(mut self, window: Duration) -> Self {
-        self.sessions.primary_window = Some(window);
-        self
-    }
-
-    /// What a read without a class is. Defaults to [`Unannotated::Primary`], so that a swap changes nothing;
-    /// `unannotated(ReadClass::MustSeeMyWrite)` sends every read to replicas that have what its session must see.
-    pub fn unannotated(mut self, unannotated: impl Into<Unannotated>) -> Self {
-        self.unannotated = unannotated.into();
-        self
-    }
-
-    /// What happens to a write that passed for a read. Defaults to [`Misrouted::Repeat`].
-    pub fn on_misrouted(mut self, misrouted: Misrouted) -> Self {
-        self.misrouted = misrouted;
-        self
-    }
+    read_router::settings!();
 
     /// How many connections each pool opens that is made for a URL, at most. Defaults to 10; zero is taken for 1.
     pub fn pool_size(mut self, connections: usize) -> Self {
