@@ -128,6 +128,8 @@ pub async fn of_an_older_branch_only_what_lies_below_the_switch_survives<S: Subj
     let token = session.token().await.positions().next().expect("resolved");
     fault(&cluster, |c| c.primary().crash()).await;
     fault(&cluster, |c| c.replica(0).promote()).await;
+    // Heard of by the follower first, it would not be known up to where it had followed.
+    until("the promotion is seen", || async { standing(&db, REPLICA) == Some(Standing::OtherPrimary) }).await;
     fault(&cluster, |c| c.follow(1, c.replica(0))).await;
     cluster.replica(0).sql("INSERT INTO t SELECT n, 0 FROM generate_series(100, 2000) AS n").expect("someone else's");
     fault(&cluster, |c| c.wait_caught_up(LIMIT)).await;
