@@ -390,8 +390,10 @@ impl Topology {
         let (Some(from), Some(to)) = (before.timeline, seen.timeline) else { return };
         // Across epochs nothing is known: the node may have been rewound in between.
         let standby_moved_on = before.role == Role::Replica && before.epoch == seen.epoch && from < to;
-        // Nor does the control file tell, once a newer timeline is known: it may have been there already.
-        let was_there = before.exact || self.highest <= Some(from);
+        // Nor does the control file tell, once a newer timeline is known: it may have been there already. A promotion
+        // makes a timeline above the server's own, so one that made the next was nowhere else.
+        let made_the_next = seen.role == Role::Primary && from.0.checked_add(1) == Some(to.0);
+        let was_there = before.exact || self.highest <= Some(from) || made_the_next;
         if !standby_moved_on || !was_there || !before.exact && seen.role == Role::Replica {
             return;
         }

@@ -385,6 +385,15 @@ fn a_stale_timeline_bounds_no_switch() {
     assert!(lost.admits(stage.topology(), branch(3)).is_err());
 }
 
+/// A follower may be heard of before the promoted server is, whose walreceiver was gone with the old primary.
+#[test]
+fn a_promotion_to_the_next_timeline_bounds_its_switch_whoever_tells_of_it_first() {
+    let mut stage = two_replicas();
+    stage.fail(P, 50).answer(A, 51, Role::Replica, Some(1), false, 120).replica(B, 55, 2, 130).primary(A, 60, 2, 140);
+    assert_eq!(token("rr1:7:1@0/78").admits(stage.topology(), branch(2)), Ok(()));
+    assert!(token("rr1:7:1@0/79").admits(stage.topology(), branch(2)).is_err());
+}
+
 #[test]
 fn of_two_primaries_on_one_timeline_only_the_configured_one_counts() {
     let mut stage = two_replicas();

@@ -32,6 +32,11 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
+    /// Where they lie.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The first usable installation, or a fetched one.
     pub(crate) fn find(account: &Account) -> Result<Self, Error> {
         if let Some(folder) = env::var_os("READ_ROUTER_PG_BIN").filter(|folder| !folder.is_empty()) {

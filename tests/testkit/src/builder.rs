@@ -12,7 +12,7 @@ use crate::{
     conf::Conf,
     data::{self, DEFAULT_DATABASE},
     node::State,
-    port,
+    port, template,
     watchdog::Watchdog,
 };
 
@@ -92,10 +92,10 @@ impl Builder {
         Ok(cluster)
     }
 
-    /// Data folders: initdb once, then copies.
+    /// Data folders: one made, then copies.
     fn make(&self, folder: &Path, binaries: &Binaries) -> Result<(), Error> {
         let primary = folder.join("primary");
-        data::init(binaries, &primary)?;
+        template::init(binaries, &primary)?;
         data::prepare(binaries, &primary, &self.conf(1, None), &self.database)?;
         (0..self.replicas).try_for_each(|index| {
             data::copy_as_standby(&binaries.account, &primary, &folder.join(format!("replica{index}")))
@@ -154,7 +154,7 @@ impl Builder {
 }
 
 /// A folder that the servers' user can reach and owns.
-fn folder(account: &Account) -> Result<TempDir, Error> {
+pub(crate) fn folder(account: &Account) -> Result<TempDir, Error> {
     let parent = if has_fast_memory() { PathBuf::from(MEMORY) } else { account.scratch() };
     let failed = || Error::io(format!("cannot make a folder in {}", parent.display()));
     // Servers tell their folder without links in its path.

@@ -19,7 +19,7 @@ pub(crate) const DEFAULT_DATABASE: &str = "postgres";
 
 const PAGE: [u8; 8192] = [0; 8192];
 
-/// Makes a new database cluster in `data`, with a system identifier of its own.
+/// Makes a new database cluster in `data`.
 pub(crate) fn init(binaries: &Binaries, data: &Path) -> Result<(), Error> {
     let parent = data.parent().unwrap_or(data);
     let mut command = binaries.command("initdb", parent);

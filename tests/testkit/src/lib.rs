@@ -75,6 +75,7 @@ mod process;
 mod relay;
 mod server;
 mod sql;
+mod template;
 mod wait;
 mod watchdog;
 
