@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod anew;
+mod application;
 mod asynchronous;
 mod docs;
 mod failed;

@@ -16,6 +16,8 @@ use diesel_router::{
     NodeId, PrimaryReason, QueryClass, ReadClass, Refusal, Replica, Router, RoutingConnection, Unannotated, refusal,
 };
 
+use read_router_scenarios::amount;
+
 use crate::sync_support::{cluster, connect, node, number, stage, until, until_on_replica};
 
 diesel::table! {
@@ -152,7 +154,7 @@ fn a_connection_comes_back_clean() {
     let schema = "CREATE TABLE ride (id int PRIMARY KEY, distance bigint NOT NULL); \
                   CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
     let (cluster, router) = stage(1, schema);
-    for round in 0..50 {
+    for round in 0..i64::try_from(amount(15, 150)).unwrap() {
         let mut conn = router.session();
         // The commit fails.
         let error = conn.transaction(|conn| conn.batch_execute("INSERT INTO late VALUES (1), (1)")).unwrap_err();
@@ -207,7 +209,8 @@ fn a_broken_link_ends_the_transaction_and_not_the_handle() {
         cluster.primary().sql(kill).unwrap();
     };
     let mut conn = router.session();
-    for round in 0..20 {
+    let rounds = i32::try_from(amount(5, 50)).unwrap();
+    for round in 0..rounds {
         // In a statement.
         let error = conn.transaction(|conn| {
             insert(conn, 100 + round)?;
@@ -243,7 +246,7 @@ fn a_broken_link_ends_the_transaction_and_not_the_handle() {
         count(conn.must_see_my_write()).unwrap();
         !node(&conn).is_primary()
     });
-    assert_eq!(count(conn.must_see_my_write()).unwrap(), 20);
+    assert_eq!(count(conn.must_see_my_write()).unwrap(), i64::from(rounds));
     assert_clean(&cluster, &router);
 }
 

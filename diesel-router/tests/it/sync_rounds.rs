@@ -36,7 +36,7 @@ const WORKERS: u64 = 4;
 fn nothing_is_left_behind() {
     let cluster = cluster(1, ROUNDS_SCHEMA);
     cluster.replica(0).set_apply_delay(Duration::from_millis(30)).unwrap();
-    let rounds = amount(200, 2_000);
+    let rounds = amount(100, 2_000);
     let conflicts = AtomicU64::new(0);
     thread::scope(|scope| {
         for index in 0..WORKERS {

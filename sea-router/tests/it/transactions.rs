@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use read_router::{Config, PrimaryReason, ReadClass};
-use read_router_scenarios::{LIMIT, Stage, Subject, fault, until};
+use read_router_scenarios::{LIMIT, Stage, Subject, amount, fault, until};
 use sea_orm::{
     AccessMode, ConnectionTrait, DatabaseConnection, DbBackend, DbErr, IsolationLevel, Statement, StreamTrait,
     TransactionError, TransactionTrait,
@@ -172,7 +172,7 @@ async fn a_write_that_looks_like_a_read_is_repeated_loudly_or_fails() {
     assert!(error.to_string().contains("nextval"), "{error}");
 }
 
-/// 2,000 rounds of transactions that are nested, rolled back, panic, or are cancelled in `BEGIN`, in a statement or in
+/// Rounds of transactions that are nested, rolled back, panic, or are cancelled in `BEGIN`, in a statement or in
 /// `COMMIT`: afterwards no connection is left in a transaction, and no session has forgotten a write.
 ///
 /// Each worker has a pool of one connection: if a round left it in a transaction, the next statement of the same pool
@@ -182,7 +182,7 @@ async fn nothing_is_left_behind() {
     let Stage { cluster, db } = stage(1).await;
     fault(&cluster, |c| c.replica(0).set_apply_delay(Duration::from_millis(30))).await;
     let outside = sea_orm::Database::connect(crate::options(&cluster.primary().url())).await.unwrap();
-    let (rounds, pools) = (2_000_u64, 8_u64);
+    let (rounds, pools) = (amount(400, 2_000), 8_u64);
     let workers: Vec<_> = (0..pools)
         .map(|worker| {
             let (outside, primary, replica) = (outside.clone(), cluster.primary().url(), cluster.replica(0).url());

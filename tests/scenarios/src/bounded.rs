@@ -55,7 +55,7 @@ pub async fn no_commit_older_than_the_bound_is_missed<S: Subject>() {
 /// # Panics
 /// If a read goes elsewhere.
 pub async fn idle_primary<S: Subject>() {
-    let time = Duration::from_secs(amount(8, 60));
+    let time = Duration::from_secs(amount(5, 60));
     let Stage { cluster: _cluster, db } = Stage::<S>::set(1, SCHEMA, Config::default(), &[]).await;
     let session = db.new_session();
     let bounded = Some(ReadClass::SecondsStale(Duration::from_secs(2)).into());

@@ -44,7 +44,7 @@ const TASKS: u64 = 16;
 /// # Panics
 /// If one does.
 pub async fn writes_then_reads_are_never_stale<S: Subject>() {
-    let outcome = writes_then_reads::<S>(Gate::On, amount(3_000, 20_000), 1).await;
+    let outcome = writes_then_reads::<S>(Gate::On, amount(1_500, 20_000), 1).await;
     println!("gated: {outcome:?}");
     assert_eq!(outcome.stale, 0, "{outcome:?}");
     assert_eq!(outcome.failed, 0, "{outcome:?}");
@@ -56,7 +56,7 @@ pub async fn writes_then_reads_are_never_stale<S: Subject>() {
 /// # Panics
 /// If it sees none.
 pub async fn without_the_gate_the_same_load_sees_stale_reads<S: Subject>() {
-    let outcome = writes_then_reads::<S>(Gate::Off, amount(2_000, 4_000), 1).await;
+    let outcome = writes_then_reads::<S>(Gate::Off, amount(1_000, 4_000), 1).await;
     println!("not gated: {outcome:?}");
     assert!(outcome.stale > 0, "{outcome:?}");
 }

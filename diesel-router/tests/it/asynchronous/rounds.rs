@@ -41,7 +41,7 @@ async fn nothing_is_left_behind() {
     let cluster = tokio::task::spawn_blocking(|| cluster(1, ROUNDS_SCHEMA)).await.unwrap();
     let cluster = Arc::new(cluster);
     fault(&cluster, |c| c.replica(0).set_apply_delay(Duration::from_millis(30))).await;
-    let rounds = amount(200, 2_000);
+    let rounds = amount(100, 2_000);
     let conflicts = Arc::new(AtomicU64::new(0));
     let running: Vec<_> = (0..WORKERS)
         .map(|index| {

@@ -6,7 +6,7 @@ use diesel::{prelude::*, result::Error};
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection, TransactionManager};
 use diesel_router::{AsyncRouter, AsyncRoutingConnection, PrimaryReason, ReadClass, RoutedTransactions};
 use futures_util::FutureExt;
-use read_router_scenarios::{LIMIT, Stage, until};
+use read_router_scenarios::{LIMIT, Stage, amount, until};
 use read_router_testkit::{Cluster, Relay};
 
 use super::{
@@ -132,7 +132,7 @@ async fn a_connection_comes_back_clean_however_a_transaction_ends() {
     cluster.primary().sql("CREATE TABLE d (v int UNIQUE DEFERRABLE INITIALLY DEFERRED)").unwrap();
     let relay = Relay::to(cluster.primary()).unwrap();
     let router = AsyncRouter::builder(relay.url()).pool_size(4).connect().await.unwrap();
-    let rounds = 150;
+    let rounds = usize::try_from(amount(50, 500)).unwrap();
     for round in 0..rounds {
         let mut conn = router.session();
         match round % 10 {
