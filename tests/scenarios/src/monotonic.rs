@@ -104,9 +104,9 @@ pub async fn a_fallback_waits_for_older_transactions_of_the_primary<S: Subject>(
 /// If the promise is broken.
 pub async fn what_one_replica_is_still_replaying_no_other_read_misses<S: Subject>() {
     switch_off();
-    const TABLES: &str = "DO $$ BEGIN FOR i IN 1..800 LOOP EXECUTE 'CREATE TABLE x' || i || '()'; END LOOP; END $$";
+    const TABLES: &str = "DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE 'CREATE TABLE x' || i || '()'; END LOOP; END $$";
     const DROP: &str = "BEGIN; INSERT INTO t VALUES (1); \
-        DO $$ BEGIN FOR i IN 1..800 LOOP EXECUTE 'DROP TABLE x' || i; END LOOP; END $$; COMMIT";
+        DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE 'DROP TABLE x' || i; END LOOP; END $$; COMMIT";
     let settings = [("max_locks_per_transaction", "4000")];
     let stage = Stage::<S>::set(2, "CREATE TABLE t (id int)", Config::default(), &settings).await;
     let cluster = &stage.cluster;
@@ -199,7 +199,7 @@ pub async fn pairs_of_a_replica_read_and_a_fallback<S: Subject>() {
         let session = db.new_session();
         while took.len() < usize::try_from(pairs).expect("few") {
             let sum = "SELECT sum(v)::bigint FROM r";
-            let shown = session.number(Some(STRICT.into()), sum).await.expect("read").expect("an aggregate has a row");
+            let shown = session.number(Some(STRICT.wait(LIMIT)), sum).await.expect("read").expect("an aggregate has a row");
             if session.last_served().is_none_or(|served| served.node.is_primary()) {
                 continue;
             }
