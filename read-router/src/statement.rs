@@ -74,7 +74,7 @@ impl StatementKind {
 
     /// Tells the kind of `sql` by its text and by what is known beside it.
     pub fn known(sql: &str, known: &Known) -> Self {
-        match known.whole().and_then(|()| walk::prove_read(sql, known)) {
+        match known.whole().and_then(|()| walk::prove_read(sql, known)).and_then(|()| known.current(sql)) {
             Ok(()) => Self::Read,
             Err(reason) => Self::Primary(reason),
         }
@@ -118,7 +118,7 @@ pub enum NotRead {
     Relation,
     /// The application has pinned to the primary what it uses.
     Pinned,
-    /// A function, a view or the like has just been changed, and the catalogue is about to be read again.
+    /// It uses, or may use, what has just been changed, and the catalogue is about to be read again.
     Outdated,
 }
 

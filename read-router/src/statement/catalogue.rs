@@ -4,10 +4,14 @@ mod body;
 mod closure;
 mod functions;
 mod rows;
+mod users;
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use self::{closure::Closure, rows::Row};
+use self::{closure::Closure, rows::Row, users::Users};
 use super::{Pins, name::Name};
 use crate::UnexpectedAnswer;
 
@@ -47,6 +51,7 @@ pub struct Catalogue {
     types: BTreeMap<Box<[u8]>, ()>,
     /// Keywords whose operators do more than read.
     words: Vec<&'static [u8]>,
+    users: Users,
     /// A cast, or an ordering, of built-in types does more than read: no statement shows where.
     is_hidden: bool,
     is_utf8: bool,
@@ -56,7 +61,7 @@ pub struct Catalogue {
 type Names = BTreeMap<Box<[u8]>, Vec<(Box<[u8]>, bool)>>;
 
 /// Keywords, and the operators that the server looks up for them.
-pub(super) const WORDS: &[(&[u8], &[&[u8]])] = &[
+const WORDS: &[(&[u8], &[&[u8]])] = &[
     (b"in", &[b"=", b"<>"]),
     (b"between", &[b">=", b"<=", b"<", b">"]),
     (b"like", &[b"~~", b"!~~"]),
@@ -68,6 +73,12 @@ pub(super) const WORDS: &[(&[u8], &[&[u8]])] = &[
     (b"using", &[b"="]),
     (b"natural", &[b"="]),
 ];
+
+/// The operators that a word uses, if it has no quotes.
+pub(super) fn operators(word: &[u8]) -> impl Iterator<Item = &'static [u8]> + use<'_> {
+    let of = WORDS.iter().filter(|(keyword, _)| word.eq_ignore_ascii_case(keyword));
+    of.flat_map(|(_, operators)| operators.iter().copied())
+}
 
 impl Catalogue {
     /// The query whose rows [`read`](Self::read) reads: one statement, for any role, of the columns `what`, `id`, `schema`,
@@ -135,6 +146,11 @@ impl Catalogue {
 
     pub(super) fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+
+    /// The names of all that may do something else once what has these names does; `None` if that can be anything.
+    pub(super) fn reaching<'a>(&'a self, names: impl Iterator<Item = &'a [u8]>) -> Option<BTreeSet<Box<[u8]>>> {
+        self.users.reaching(names)
     }
 }
 
