@@ -53,9 +53,8 @@ pub use tally::{StatementCount, StatementTally};
 /// Nor does the text know its session: inside of a transaction a read belongs to the transaction's connection.
 ///
 /// Reads that caution takes for something else: without a catalogue, calls of functions that are not built in, those of
-/// extensions included; `OPERATOR(..)` with a schema of the user's; always, `U&` names and strings; numbers like `0x1f` and
-/// `1_000`; an alias without quotes and `AS` that has columns, behind another name without quotes (`FROM a b(c)`); and brackets
-/// more than 256 deep.
+/// extensions included, and of the least known built-in ones; `OPERATOR(..)` with a schema of the user's; always, `U&` names;
+/// and brackets more than 256 deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     /// A query that any server of the cluster can answer.

@@ -18,7 +18,7 @@ fn what_changes_no_schema_is_nothing() {
         ";",
         "COMMENT ON VIEW v IS 'x'",
         "GRANT SELECT ON v TO r",
-        "SELECT U&'x'; SELECT 1",
+        "SELECT U&\"x\"; SELECT 1",
     ] {
         assert_eq!(SchemaChange::of(sql), None, "{sql}");
     }
@@ -135,7 +135,7 @@ fn what_no_statement_names_where_it_runs_is_code() {
         "CREATE VIEW U&\"v\" AS SELECT 1",
         "CREATE VIEW größe AS SELECT 1",
         "CREATE VIEW v AS SELECT 1; DROP VIEW v; CREATE CAST (a AS b) WITH INOUT",
-        "CREATE TABLE t (); SELECT U&'x'",
+        "CREATE TABLE t (); SELECT U&\"x\"",
     ] {
         assert_eq!(SchemaChange::of(sql), Some(SchemaChange::Code), "{sql}");
     }
