@@ -20,7 +20,8 @@ use crate::UnexpectedAnswer;
 /// # What is trusted, and why
 ///
 /// - **Built-in functions** by a list of names, and those that are `IMMUTABLE`, which are C code of the server's own that
-///   looks at nothing but its arguments. Not the other `STABLE` ones: many tell what only their own server knows.
+///   looks at nothing but its arguments; but not such as begin with `pg_`, which may. Not the other `STABLE` ones: many tell
+///   what only their own server knows.
 /// - **Functions in SQL and PL/pgSQL** that are `STABLE` or `IMMUTABLE`, if all that their text names is harmless. The
 ///   server runs the statements of such a function as read-only: a write, a lock or a utility command in it is an error
 ///   (`CommandIsReadOnly` in its sources). What it does not check are volatile functions called in there, so those are

@@ -102,7 +102,8 @@ impl Closure {
                 item.harmful = !is_built_in_harmless(&item.name, immutable);
             }
             if let Some(name) = &item.as_built_in {
-                item.harmful |= self.built_in.get(name.as_bytes()).copied() != Some(true);
+                let immutable = self.built_in.get(name.as_bytes()).copied().unwrap_or(false);
+                item.harmful |= !immutable || !is_built_in_harmless(name.as_bytes(), true);
             }
             let pinned = match object.class {
                 Class::Function => pins.of_function(Some(&item.schema), &item.name),
