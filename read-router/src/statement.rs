@@ -53,9 +53,8 @@ pub use tally::{StatementCount, StatementTally};
 /// Nor does the text know its session: inside of a transaction a read belongs to the transaction's connection.
 ///
 /// Reads that caution takes for something else: without a catalogue, calls of functions that are not built in, those of
-/// extensions included; `OPERATOR(..)` with a schema of the user's; always, `U&` names and strings; numbers like `0x1f` and
-/// `1_000`; an alias without quotes and `AS` that has columns, behind another name without quotes (`FROM a b(c)`); and brackets
-/// more than 256 deep.
+/// extensions included, and of the least known built-in ones; `OPERATOR(..)` with a schema of the user's; always, `U&` names;
+/// and brackets more than 256 deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     /// A query that any server of the cluster can answer.
@@ -74,7 +73,7 @@ impl StatementKind {
 
     /// Tells the kind of `sql` by its text and by what is known beside it.
     pub fn known(sql: &str, known: &Known) -> Self {
-        match known.whole().and_then(|()| walk::prove_read(sql, known)) {
+        match known.whole().and_then(|()| walk::prove_read(sql, known)).and_then(|()| known.current(sql)) {
             Ok(()) => Self::Read,
             Err(reason) => Self::Primary(reason),
         }
@@ -118,7 +117,7 @@ pub enum NotRead {
     Relation,
     /// The application has pinned to the primary what it uses.
     Pinned,
-    /// A function, a view or the like has just been changed, and the catalogue is about to be read again.
+    /// It uses, or may use, what has just been changed, and the catalogue is about to be read again.
     Outdated,
 }
 

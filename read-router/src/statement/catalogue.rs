@@ -4,10 +4,14 @@ mod body;
 mod closure;
 mod functions;
 mod rows;
+mod users;
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use self::{closure::Closure, rows::Row};
+use self::{closure::Closure, rows::Row, users::Users};
 use super::{Pins, name::Name};
 use crate::UnexpectedAnswer;
 
@@ -16,7 +20,8 @@ use crate::UnexpectedAnswer;
 /// # What is trusted, and why
 ///
 /// - **Built-in functions** by a list of names, and those that are `IMMUTABLE`, which are C code of the server's own that
-///   looks at nothing but its arguments. Not the other `STABLE` ones: many tell what only their own server knows.
+///   looks at nothing but its arguments; but not such as begin with `pg_`, which may. Not the other `STABLE` ones: many tell
+///   what only their own server knows.
 /// - **Functions in SQL and PL/pgSQL** that are `STABLE` or `IMMUTABLE`, if all that their text names is harmless. The
 ///   server runs the statements of such a function as read-only: a write, a lock or a utility command in it is an error
 ///   (`CommandIsReadOnly` in its sources). What it does not check are volatile functions called in there, so those are
@@ -47,6 +52,7 @@ pub struct Catalogue {
     types: BTreeMap<Box<[u8]>, ()>,
     /// Keywords whose operators do more than read.
     words: Vec<&'static [u8]>,
+    users: Users,
     /// A cast, or an ordering, of built-in types does more than read: no statement shows where.
     is_hidden: bool,
     is_utf8: bool,
@@ -56,7 +62,7 @@ pub struct Catalogue {
 type Names = BTreeMap<Box<[u8]>, Vec<(Box<[u8]>, bool)>>;
 
 /// Keywords, and the operators that the server looks up for them.
-pub(super) const WORDS: &[(&[u8], &[&[u8]])] = &[
+const WORDS: &[(&[u8], &[&[u8]])] = &[
     (b"in", &[b"=", b"<>"]),
     (b"between", &[b">=", b"<=", b"<", b">"]),
     (b"like", &[b"~~", b"!~~"]),
@@ -68,6 +74,12 @@ pub(super) const WORDS: &[(&[u8], &[&[u8]])] = &[
     (b"using", &[b"="]),
     (b"natural", &[b"="]),
 ];
+
+/// The operators that a word uses, if it has no quotes.
+pub(super) fn operators(word: &[u8]) -> impl Iterator<Item = &'static [u8]> + use<'_> {
+    let of = WORDS.iter().filter(|(keyword, _)| word.eq_ignore_ascii_case(keyword));
+    of.flat_map(|(_, operators)| operators.iter().copied())
+}
 
 impl Catalogue {
     /// The query whose rows [`read`](Self::read) reads: one statement, for any role, of the columns `what`, `id`, `schema`,
@@ -135,6 +147,11 @@ impl Catalogue {
 
     pub(super) fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+
+    /// The names of all that may do something else once what has these names does; `None` if that can be anything.
+    pub(super) fn reaching<'a>(&'a self, names: impl Iterator<Item = &'a [u8]>) -> Option<BTreeSet<Box<[u8]>>> {
+        self.users.reaching(names)
     }
 }
 

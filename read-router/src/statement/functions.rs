@@ -10,7 +10,7 @@ use super::words::{WordSet, sorted};
 pub(super) static HARMLESS: WordSet = WordSet::new(|| {
     sorted(&[
         AGGREGATES, WINDOW, MATHS, TEXT, BYTES, TIME, ARRAYS, RANGES, JSON, SEARCH, GEOMETRY, NETWORK, XML, ENUMS,
-        TYPES, SETS, NAMES, VOLATILE,
+        TYPES, SETS, NAMES, OPERATIONS, VOLATILE,
     ])
 });
 
@@ -110,10 +110,35 @@ const TYPES: &str = "
     pg_size_bytes pg_size_pretty pg_typeof
 ";
 
+// What some operators and hash indexes call, as people sometimes do: immutable, all of them.
+const OPERATIONS: &str = "
+    array_eq array_larger array_ne array_smaller arraycontained arraycontains arrayoverlap bitcat booleq boolne
+    box_center byteacat bytealike cash_words circle_center date_eq date_ge date_gt date_larger date_le date_lt
+    date_mi date_mii date_ne date_pli date_smaller elem_contained_by_range float4send float8div float8eq float8ge
+    float8gt float8larger float8le float8lt float8mi float8mul float8ne float8pl float8send float8smaller hash_array
+    hash_array_extended hash_numeric hash_numeric_extended hash_record hash_record_extended hashbpchar hashchar
+    hashenum hashfloat4 hashfloat8 hashinet hashint2 hashint4 hashint4extended hashint8 hashint8extended hashname
+    hashoid hashvarlena int2div int2mi int2mul int2pl int2send int4abs int4div int4eq int4ge int4gt int4inc
+    int4larger int4le int4lt int4mi int4mod int4mul int4ne int4pl int4send int4smaller int8abs int8div int8eq int8ge
+    int8gt int8inc int8larger int8le int8lt int8mi int8mod int8mul int8ne int8pl int8send int8smaller interval_div
+    interval_eq interval_mi interval_mul interval_pl json_array_element json_array_element_text json_object_field
+    json_object_field_text jsonb_array_element jsonb_array_element_text jsonb_cmp jsonb_concat jsonb_contained
+    jsonb_contains jsonb_delete jsonb_delete_path jsonb_eq jsonb_exists jsonb_exists_all jsonb_exists_any jsonb_hash
+    jsonb_object_field jsonb_object_field_text lseg_center multirange_contains_elem multirange_contains_multirange
+    multirange_contains_range multirange_intersect multirange_minus multirange_union numeric_abs numeric_add
+    numeric_div numeric_eq numeric_ge numeric_gt numeric_inc numeric_larger numeric_le numeric_lt numeric_mod
+    numeric_mul numeric_ne numeric_smaller numeric_sub numeric_uminus on_pb on_ppath path_center pclose pg_lsn
+    point_distance poly_center popen range_adjacent range_after range_before range_contained_by range_contains
+    range_contains_elem range_eq range_intersect range_minus range_ne range_overlaps range_union text_ge text_gt
+    text_le text_lt textcat texteq texticlike texticregexeq textlen textlike textne textnlike textregexeq
+    textregexne timestamp_eq timestamp_ge timestamp_gt timestamp_larger timestamp_le timestamp_lt timestamp_mi
+    timestamp_ne timestamp_smaller uuid_cmp uuid_eq uuid_hash uuid_hash_extended uuid_ne
+";
+
 const SETS: &str = "generate_series generate_subscripts unnest";
 
 // The same on each server of a cluster for the same login; only search_path can differ.
-const NAMES: &str = "current_database current_schema current_schemas";
+const NAMES: &str = "current_database current_schema current_schemas getdatabaseencoding pg_collation_for";
 
 // Volatile, yet without effect:
 // - array_sample, array_shuffle, random, random_normal draw from a generator that only

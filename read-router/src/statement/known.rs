@@ -1,36 +1,65 @@
 //! What is known beside a statement's text.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Access, Catalogue, NotRead, Pins, functions::HARMLESS, name::Name, words::OPERATORS};
+use super::{
+    Access, Catalogue, NotRead, Pins, SchemaChange,
+    catalogue::operators,
+    functions::HARMLESS,
+    lexer::{Lexer, Token},
+    name::Name,
+    words::OPERATORS,
+};
 
 /// What a statement is judged by beside its text: what the application has [pinned](Pins), and the
 /// [catalogue](Catalogue), once it has been read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     pins: Arc<Pins>,
     catalogue: Option<Arc<Catalogue>>,
-    /// The catalogue is about to be read again, since something in it has changed that counts.
-    suspended: bool,
+    outdated: Outdated,
+}
+
+/// What of the catalogue has changed since it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Outdated {
+    #[default]
+    Nothing,
+    /// What has one of these names.
+    Names(Arc<BTreeSet<Box<[u8]>>>),
+    Everything,
 }
 
 impl Known {
     /// Nothing but what is pinned.
     #[must_use]
     pub fn new(pins: Pins) -> Self {
-        Self { pins: Arc::new(pins), catalogue: None, suspended: false }
+        Self { pins: Arc::new(pins), catalogue: None, outdated: Outdated::Nothing }
     }
 
     /// The same pins, with this catalogue; one made [with](Catalogue::read) other pins keeps to these.
     #[must_use]
     pub fn with_catalogue(&self, catalogue: Catalogue) -> Self {
-        Self { pins: self.pins.clone(), catalogue: Some(Arc::new(catalogue)), suspended: false }
+        Self { pins: self.pins.clone(), catalogue: Some(Arc::new(catalogue)), outdated: Outdated::Nothing }
     }
 
-    /// The same, but until the catalogue comes anew nothing is taken for a read, if there is one by now.
+    /// The same, but until the catalogue comes anew nothing is taken for a read that the change may have made something else.
+    /// Without a catalogue there is nothing to go out of date.
     #[must_use]
-    pub fn suspended(&self) -> Self {
-        Self { suspended: true, ..self.clone() }
+    pub fn outdated_by(mut self, change: &SchemaChange) -> Self {
+        let Some(catalogue) = &self.catalogue else { return self };
+        let reached = match change {
+            SchemaChange::Tables => return self,
+            SchemaChange::Names(names) => catalogue.reaching(names.iter().map(String::as_bytes)),
+            SchemaChange::Code => None,
+        };
+        match (&mut self.outdated, reached) {
+            (Outdated::Everything, _) => {}
+            (outdated, None) => *outdated = Outdated::Everything,
+            (Outdated::Names(all), Some(more)) => Arc::make_mut(all).extend(more),
+            (outdated, Some(names)) => *outdated = Outdated::Names(Arc::new(names)),
+        }
+        self
     }
 
     /// What is pinned.
@@ -45,19 +74,31 @@ impl Known {
         self.catalogue.as_deref()
     }
 
-    /// Whether nothing is taken for a read until the catalogue comes anew.
-    #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        self.suspended
-    }
-
     /// What holds for all statements.
     pub(super) fn whole(&self) -> Result<(), NotRead> {
         match &self.catalogue {
-            Some(_) if self.suspended => Err(NotRead::Outdated),
+            Some(_) if self.outdated == Outdated::Everything => Err(NotRead::Outdated),
             Some(catalogue) if catalogue.is_hidden() => Err(NotRead::Function),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the text of a query names nothing that may have changed.
+    pub(super) fn current(&self, sql: &str) -> Result<(), NotRead> {
+        let Outdated::Names(names) = &self.outdated else { return Ok(()) };
+        let is_changed = |name: &[u8]| names.contains(name);
+        let mut lexer = Lexer::new(sql);
+        while let Some(token) = lexer.token()? {
+            let by_keyword = match token {
+                Token::Operator(operator) => is_changed(operator),
+                Token::Word(word) => operators(word).any(is_changed),
+                _ => false,
+            };
+            if by_keyword || Name::of(token).is_some_and(|name| is_changed(name.as_bytes())) {
+                return Err(NotRead::Outdated);
+            }
+        }
+        Ok(())
     }
 
     /// A call of a function.

@@ -41,18 +41,18 @@ pub(super) struct Malformed;
 /// Cuts a text into the tokens PostgreSQL sees, in one pass and without allocation.
 ///
 /// This is `scan.l` with `standard_conforming_strings = on`. Left out, and
-/// [`Malformed`]: `U&` names and strings, numbers or parameters that touch a
-/// name (`1x`, `$1a`, `0x1f`), a string after an `E''` string, NUL bytes.
+/// [`Malformed`]: `U&` names, numbers or parameters that touch a name (`1x`,
+/// `$1a`), NUL bytes.
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    /// The token before was an `E''` string: one that follows would inherit its escapes.
-    after_escapes: bool,
+    /// Where the token before ended, if it was an `E''` string: one that follows on another line continues it.
+    after_escapes: Option<usize>,
 }
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(sql: &'a str) -> Self {
-        Self { text: sql.as_bytes(), at: 0, after_escapes: false }
+        Self { text: sql.as_bytes(), at: 0, after_escapes: None }
     }
 
     /// Where the next token, or the blanks before it, start.
@@ -73,8 +73,10 @@ impl<'a> Lexer<'a> {
             return Ok(None);
         };
         let token = match first {
-            b'\'' if after_escapes => return Err(Malformed),
-            b'\'' => self.string()?,
+            b'\'' => match after_escapes {
+                None => self.string()?,
+                Some(end) => self.continued(end)?,
+            },
             b'"' => self.quoted()?,
             b'$' => self.dollar()?,
             b'0'..=b'9' => self.number()?,
@@ -170,8 +172,19 @@ impl<'a> Lexer<'a> {
             }
         }
         self.at += 1;
-        self.after_escapes = true;
+        self.after_escapes = Some(self.at);
         Ok(Token::Literal)
+    }
+
+    /// A string behind an `E''` string that ended there: on another line, with nothing between but comments up to the end of
+    /// a line, it has its escapes too. On the same line it is an error.
+    fn continued(&mut self, end: usize) -> Result<Token<'a>, Malformed> {
+        let between = self.text.get(end..self.at).unwrap_or_default();
+        let is_other_line = between.iter().any(|b| matches!(b, b'\n' | b'\r'));
+        if !is_other_line || between.windows(2).any(|pair| pair == b"/*") {
+            return Err(Malformed);
+        }
+        self.escape_string()
     }
 
     fn quoted(&mut self) -> Result<Token<'a>, Malformed> {
@@ -201,7 +214,7 @@ impl<'a> Lexer<'a> {
     fn dollar(&mut self) -> Result<Token<'a>, Malformed> {
         if let Some(b'0'..=b'9') = self.byte(1) {
             self.at += 1;
-            self.digits();
+            self.at += self.rest().iter().take_while(|b| b.is_ascii_digit()).count();
             return self.apart(Token::Parameter);
         }
         let tag = self.rest().get(1..).unwrap_or_default();
@@ -224,6 +237,10 @@ impl<'a> Lexer<'a> {
     }
 
     fn number(&mut self) -> Result<Token<'a>, Malformed> {
+        if self.byte(0) == Some(b'0') && self.byte(1).is_some_and(|base| b"xXoObB".contains(&base)) {
+            self.based()?;
+            return self.apart(Token::Literal);
+        }
         self.digits();
         if self.byte(0) == Some(b'.') {
             if self.byte(1) == Some(b'.') {
@@ -242,9 +259,33 @@ impl<'a> Lexer<'a> {
         self.apart(Token::Literal)
     }
 
+    /// Digits, also in groups: before PostgreSQL 16 `1_000` is a 1 with the alias `_000`, or an error.
     fn digits(&mut self) {
-        while let Some(b'0'..=b'9') = self.byte(0) {
-            self.at += 1;
+        if let Some(b'0'..=b'9') = self.byte(0) {
+            self.grouped(|digit| digit.is_ascii_digit());
+        }
+    }
+
+    /// `0x1F`, `0o17` or `0b1`: before PostgreSQL 16 a 0 with an alias, which is no keyword, or an error.
+    fn based(&mut self) -> Result<(), Malformed> {
+        let is_digit = match self.byte(1) {
+            Some(b'x' | b'X') => |digit: u8| digit.is_ascii_hexdigit(),
+            Some(b'o' | b'O') => |digit| matches!(digit, b'0'..=b'7'),
+            _ => |digit| matches!(digit, b'0' | b'1'),
+        };
+        self.at += 2;
+        let start = self.at;
+        self.grouped(is_digit);
+        if self.at > start { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn grouped(&mut self, is_digit: fn(u8) -> bool) {
+        loop {
+            match (self.byte(0), self.byte(1)) {
+                (Some(digit), _) if is_digit(digit) => self.at += 1,
+                (Some(b'_'), Some(digit)) if is_digit(digit) => self.at += 2,
+                _ => return,
+            }
         }
     }
 
@@ -264,7 +305,12 @@ impl<'a> Lexer<'a> {
         match (word, self.byte(0), self.byte(1)) {
             (b"e" | b"E", Some(b'\''), _) => self.escape_string(),
             (b"b" | b"B" | b"x" | b"X" | b"n" | b"N", Some(b'\''), _) => self.string(),
-            (b"u" | b"U", Some(b'&'), Some(b'\'' | b'"')) => Err(Malformed),
+            // Its escapes are read later, and hide no quote. Those of a name would hide the name.
+            (b"u" | b"U", Some(b'&'), Some(b'\'')) => {
+                self.at += 1;
+                self.string()
+            }
+            (b"u" | b"U", Some(b'&'), Some(b'"')) => Err(Malformed),
             _ => Ok(Token::Word(word)),
         }
     }
@@ -294,6 +340,8 @@ impl<'a> Lexer<'a> {
         self.at += operator.len();
         Ok(match operator {
             b"=>" => Token::Arrow,
+            // Another spelling, of which the server knows nothing but here.
+            b"!=" => Token::Operator(b"<>"),
             _ => Token::Operator(operator),
         })
     }

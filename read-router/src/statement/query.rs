@@ -81,7 +81,7 @@ mod tests {
             ("SET a = 1", false),
             ("SELECT nextval('s')", false),
             ("SELECT \"set_config\"('a', 'b', false)", false),
-            ("SELECT U&'a'", false),
+            ("SELECT U&\"a\"", false),
         ] {
             assert_eq!(StatementKind::is_query(sql), expected, "{sql}");
         }

@@ -169,7 +169,9 @@ impl<'a> Walk<'a> {
         loop {
             match tokens.next()? {
                 Some(Token::Symbol(b')')) => return Ok(()),
-                Some(Token::Word(_) | Token::Literal | Token::Symbol(b',')) => {}
+                // Extensions add options, with names and numbers of any form.
+                Some(Token::Word(_) | Token::Quoted(_) | Token::Literal | Token::Symbol(b',')) => {}
+                Some(Token::Operator(b"+" | b"-")) => {}
                 _ => return Err(NotRead::Unknown),
             }
         }

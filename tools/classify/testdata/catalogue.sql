@@ -35,6 +35,7 @@ CREATE FUNCTION pinned_primary() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT
 CREATE VIEW v_pinned AS SELECT pinned_read() AS n;
 CREATE FUNCTION app.abs(text) RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT nextval('s') $$;
 CREATE FUNCTION internal_next(regclass) RETURNS bigint LANGUAGE internal STABLE AS 'nextval_oid';
+CREATE FUNCTION internal_walfile(pg_lsn) RETURNS text LANGUAGE internal IMMUTABLE AS 'pg_walfile_name';
 CREATE FUNCTION internal_abs(int) RETURNS int LANGUAGE internal IMMUTABLE AS 'int4abs';
 CREATE FUNCTION pair_name(u users) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'n' || $1.id $$;
 CREATE FUNCTION add_step(bigint, int) RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT nextval('s') $$;
@@ -60,6 +61,9 @@ CREATE TABLE parted(i int) PARTITION BY LIST (i);
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
 CREATE TABLE parted_bad(i int) PARTITION BY LIST (i);
 CREATE UNLOGGED TABLE parted_bad_1 PARTITION OF parted_bad FOR VALUES IN (1);
+CREATE TABLE elder(id int);
+CREATE TABLE middle() INHERITS (elder);
+CREATE UNLOGGED TABLE youngest() INHERITS (middle);
 CREATE TABLE guarded(id int);
 ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
 CREATE POLICY p ON guarded USING (nextval('s') > 0);

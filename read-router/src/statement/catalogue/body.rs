@@ -7,7 +7,7 @@ use super::{
         lexer::{Lexer, Token},
         name::Name,
     },
-    WORDS,
+    operators,
 };
 
 /// Something that a text names.
@@ -22,6 +22,16 @@ pub(super) enum Mention {
     Operator(Box<[u8]>),
     /// The server's own relations.
     Catalogue,
+}
+
+impl Mention {
+    /// The name itself.
+    pub(super) fn name(&self) -> Option<&[u8]> {
+        match self {
+            Self::Call(_, name) | Self::Name(_, name) | Self::Field(name) | Self::Operator(name) => Some(name),
+            Self::Catalogue => None,
+        }
+    }
 }
 
 /// All that the text names; `None` if it is not understood, or runs a text that it makes.
@@ -49,8 +59,8 @@ pub(super) fn mentions(text: &str) -> Option<Vec<Mention>> {
         if token.is_word(b"execute") {
             return None;
         }
-        for operator in WORDS.iter().filter(|(word, _)| token.is_word(word)).flat_map(|(_, operators)| *operators) {
-            all.push(Mention::Operator((*operator).into()));
+        if let Token::Word(word) = token {
+            all.extend(operators(word).map(|operator| Mention::Operator(operator.into())));
         }
         let mut schema = None;
         while next == Some(Token::Symbol(b'.')) {

@@ -1,12 +1,13 @@
 //! From what each object uses to whether it is harmless.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Catalogue, Names, WORDS, body,
     body::Mention,
     functions::{Declaration, Declared, is_built_in_harmless},
     rows::{Class, Fact, Object, Row, Use},
+    users::Users,
 };
 use crate::{Access, Pins, UnexpectedAnswer};
 
@@ -18,6 +19,8 @@ pub(super) struct Closure {
     /// Whether all built-in functions of a name are immutable.
     built_in: BTreeMap<Box<[u8]>, bool>,
     operators: Vec<Box<[u8]>>,
+    /// What texts name, and the functions whose texts they are: what there is none of yet counts once it is made.
+    named: BTreeSet<(Box<[u8]>, Object)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -99,7 +102,8 @@ impl Closure {
                 item.harmful = !is_built_in_harmless(&item.name, immutable);
             }
             if let Some(name) = &item.as_built_in {
-                item.harmful |= self.built_in.get(name.as_bytes()).copied() != Some(true);
+                let immutable = self.built_in.get(name.as_bytes()).copied().unwrap_or(false);
+                item.harmful |= !immutable || !is_built_in_harmless(name.as_bytes(), true);
             }
             let pinned = match object.class {
                 Class::Function => pins.of_function(Some(&item.schema), &item.name),
@@ -127,7 +131,7 @@ impl Closure {
             };
             named.get(&(class, name.into())).into_iter().flatten().filter(fits).copied().collect()
         };
-        let mut found = Vec::new();
+        let (mut found, mut texts) = (Vec::new(), BTreeSet::new());
         for (object, item) in self.items.iter().filter(|(_, item)| !item.harmful) {
             let Some(body) = &item.body else { continue };
             let Some(mentions) = body::mentions(body) else {
@@ -136,6 +140,7 @@ impl Closure {
             };
             let (mut uses, mut harmful) = (Vec::new(), false);
             for mention in mentions {
+                texts.extend(mention.name().map(|name| (name.into(), *object)));
                 match mention {
                     Mention::Call(schema, name) => {
                         uses.extend(of(Class::Function, &schema, &name));
@@ -156,6 +161,7 @@ impl Closure {
             }
             found.push((*object, uses, harmful));
         }
+        self.named = texts;
         for (object, uses, harmful) in found {
             if let Some(item) = self.items.get_mut(&object) {
                 item.uses.extend(uses);
@@ -179,7 +185,7 @@ impl Closure {
                 harmful.push(*object);
             }
         }
-        let mut done = std::collections::BTreeSet::new();
+        let mut done = BTreeSet::new();
         while let Some(object) = harmful.pop() {
             if done.insert(object) {
                 if let Some(item) = self.items.get_mut(&object) {
@@ -190,7 +196,23 @@ impl Closure {
         }
     }
 
+    /// Who uses what, as far as it can be changed and is harmless: what is harmful stays so until the next reading.
+    fn users(&self) -> Users {
+        let (mut uses, mut types) = (BTreeSet::new(), BTreeSet::new());
+        for (object, item) in self.items.iter().filter(|(_, item)| !item.harmful) {
+            let used = item.uses.iter().filter(|used| !used.is_built_in()).filter_map(|used| self.items.get(used));
+            uses.extend(used.map(|used| (&*used.name, &*item.name)));
+            if object.class == Class::Type {
+                types.insert(&*item.name);
+            }
+        }
+        let named = self.named.iter().filter_map(|(name, object)| Some((&**name, &*self.items.get(object)?.name)));
+        uses.extend(named);
+        Users::new(&uses, &types)
+    }
+
     fn into_catalogue(self, pins: &Pins) -> Catalogue {
+        let users = self.users();
         let built_in: Box<[u8]> = (*b"pg_catalog").into();
         let (mut functions, mut operators, mut relations) = (Names::new(), Names::new(), Names::new());
         let (mut fields, mut types) = (BTreeMap::new(), BTreeMap::new());
@@ -226,7 +248,7 @@ impl Closure {
         let is_harmful = |operator: &&[u8]| operators.get(*operator).is_some_and(|all| all.iter().any(|(_, ok)| !ok));
         let words = WORDS.iter().filter(|(_, used)| used.iter().any(&is_harmful));
         let words = words.map(|(word, _)| *word).collect();
-        Catalogue { functions, operators, relations, fields, types, words, is_hidden, is_utf8: false }
+        Catalogue { functions, operators, relations, fields, types, words, users, is_hidden, is_utf8: false }
     }
 }
 

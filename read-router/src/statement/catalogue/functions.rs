@@ -99,9 +99,14 @@ impl<'a> Declaration<'a> {
     }
 }
 
-/// Whether all built-in functions of that name are harmless.
+/// Immutable by name only: they look into the catalogue, or at the server's own libraries.
+const NOT_IMMUTABLE: &[&[u8]] = &[b"icu_unicode_version", b"satisfies_hash_partition", b"unicode_version"];
+
+/// Whether all built-in functions of that name are harmless. Those that tell of the server itself begin with `pg_`, and one
+/// that is immutable may still fail on a standby, as `pg_walfile_name` does.
 pub(super) fn is_built_in_harmless(name: &[u8], all_immutable: bool) -> bool {
-    all_immutable || HARMLESS.contains(name)
+    let is_own = || name.starts_with(b"pg_") || NOT_IMMUTABLE.contains(&name);
+    HARMLESS.contains(name) || all_immutable && !is_own()
 }
 
 #[cfg(test)]
@@ -130,6 +135,8 @@ mod tests {
         ] {
             assert_eq!(Declaration::read(info).declared(name), expected, "{info}");
         }
+        assert!(is_built_in_harmless(b"int4pl", true) && is_built_in_harmless(b"pg_typeof", false));
+        assert!(!is_built_in_harmless(b"pg_walfile_name", true) && !is_built_in_harmless(b"nextval", false));
         assert!(Declaration::read("f v sql field -").is_field);
         assert!(!Declaration::read("f v sql - -").is_field);
     }

@@ -54,7 +54,7 @@ WITH extension AS (
   SELECT 'r', c.oid, c.relnamespace, c.relname, 'r' || k.oid
   FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent
   JOIN pg_catalog.pg_class k ON k.oid = i.inhrelid
-  WHERE c.relkind IN ('r', 'p') AND (k.relkind IN ('f', 'p') OR k.relpersistence <> 'p')
+  WHERE c.relkind IN ('r', 'p') AND (k.relkind IN ('f', 'p') OR k.relpersistence <> 'p' OR k.relhassubclass)
   UNION
   SELECT 't', t.oid, t.typnamespace, t.typname, ref
   FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_range g ON t.oid IN (g.rngtypid, (to_jsonb(g)->>'rngmultitypid')::oid),

@@ -67,6 +67,8 @@ impl<'a> Walk<'a> {
         }
         if may_be_relation && !name.is_reserved() {
             self.relation(name)?;
+            // Certainly no keyword: what follows it is an alias, perhaps with columns, or a keyword.
+            self.before = Before::Value;
         }
         self.mention(name.last, name.parts > 1)?;
         match (name.parts, name.last) {
@@ -154,6 +156,7 @@ impl<'a> Walk<'a> {
         // No function can follow a value, `::` or AS. So this is an alias with columns, a type with modifiers, or a
         // word like OVER, FILTER, ILIKE.
         if matches!(before, Before::Value | Before::Cast) || before.is_word(b"as") {
+            self.expects_relation = single_word.is_some() && function == b"join";
             return match name.built_in || is_catalog(name.last) {
                 true => Err(NotRead::Catalog),
                 false => self.mention(name.last, false).map(|()| Bracket::Round),
@@ -189,8 +192,9 @@ impl<'a> Walk<'a> {
             b"by" => before.is_one_of(&[b"order", b"partition", b"group"]),
             b"zone" => before.is_word(b"time"),
             b"first" | b"next" => before.is_word(b"fetch"),
+            b"second" => before.is_one_of(&[b"to", b"interval"]),
             b"varying" => before.is_one_of(&[b"character", b"char", b"bit", b"nchar"]),
-            b"like" | b"ilike" | b"escape" | b"columns" => before.ends_value(),
+            b"like" | b"ilike" | b"escape" | b"columns" | b"rows" | b"range" | b"groups" => before.ends_value(),
             b"join" => before.ends_value() || before.is_one_of(JOINS),
             b"rollup" | b"cube" if level.bracket == Bracket::GroupingSets => {
                 matches!(before, Before::Start | Before::Comma)
@@ -281,6 +285,8 @@ fn is_catalog(name: Token<'_>) -> bool {
         return false;
     };
     match text {
+        // A type whose input looks at nothing.
+        _ if name.is_named(b"pg_lsn") => false,
         [b'p' | b'P', b'g' | b'G', b'_', ..] => true,
         [b'i' | b'I' | b'r' | b'R', ..] => CATALOG.iter().any(|lower| name.is_named(lower)),
         _ => false,
