@@ -2,6 +2,7 @@
 
 mod builder;
 mod card;
+mod catalogue;
 mod checkout;
 mod collected;
 mod connection;

@@ -4,7 +4,7 @@ use diesel::{
     ConnectionError,
     result::{DatabaseErrorKind, Error as DieselError},
 };
-use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason, SetupError};
+use read_router::{BranchLost, InvalidConfig, NodeId, PinError, PrimaryReason, SetupError};
 
 /// Why no router could be made.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum Error {
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// A pin is none.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// An existing pool of one connection has none to spare for probes.
     #[error("{node} has a pool of one connection, which the probes would take; give it two, or a URL for the probes")]
     PoolTooSmall {

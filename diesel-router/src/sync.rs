@@ -1,6 +1,7 @@
 //! The sync connection, over pools of r2d2.
 
 mod builder;
+mod catalogue;
 mod checkout;
 mod connection;
 mod context;

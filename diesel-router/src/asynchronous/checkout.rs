@@ -9,7 +9,7 @@ use std::{
 use diesel::QueryResult;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use read_router::{
-    NodeId, PrimaryReason, Proof, ReadOptions, Token, View, WriteId,
+    NodeId, PrimaryReason, Proof, ReadOptions, SchemaChange, Token, View, WriteId,
     live::{Busy, Call},
     probe,
 };
@@ -161,8 +161,6 @@ struct CheckoutOnce;
 impl Attempt for CheckoutOnce {
     type Out = AsyncCheckout;
 
-    fn refused(&self, _: &Handle) {}
-
     fn sql(&self) -> &str {
         ""
     }
@@ -296,6 +294,7 @@ fn settled(handle: &Handle, write: WriteId, connection: &mut Checked, has_answer
     let (session, opened) = (&handle.session, connection.opened);
     if connection.has_changed_schema() {
         handle.inner.schema.changed();
+        handle.inner.watch.schema_changed(SchemaChange::Tables);
     }
     if has_answered {
         session.acknowledged(&handle.inner.watch, write, opened);

@@ -129,9 +129,6 @@ pub(crate) trait Attempt: Send {
     /// What the caller gets.
     type Out: Send;
 
-    /// The statement was refused as a write, for good.
-    fn refused(&self, handle: &Handle);
-
     /// The statement's text; empty if there is none yet.
     fn sql(&self) -> &str;
 
@@ -222,6 +219,7 @@ impl Handle {
                 connection.forget_statements();
                 out = run(&mut connection, &prepared.query, wanted).await;
             }
+            watch.was_run(&prepared.query.sql);
             if changes_schema(prepared.looked.kind, &prepared.query.sql) {
                 schema.changed();
             }
@@ -309,7 +307,6 @@ impl Handle {
                     let policy: Misrouted = self.inner.misrouted;
                     let repeat = call.misrouted(watch, node, attempt.sql(), policy, true);
                     if repeat {
-                        attempt.refused(self);
                         return Ok(Outcome::Misrouted(PrimaryReason::Misrouted));
                     }
                     return Err(error);
@@ -505,10 +502,6 @@ struct ReadOnce<'a> {
 
 impl Attempt for ReadOnce<'_> {
     type Out = AsyncRows;
-
-    fn refused(&self, handle: &Handle) {
-        handle.inner.queries.refuse(&self.prepared.looked);
-    }
 
     fn sql(&self) -> &str {
         &self.prepared.query.sql

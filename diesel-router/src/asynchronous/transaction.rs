@@ -12,7 +12,7 @@ use diesel_async::{
 };
 use read_router::{
     NodeId, Opened, PrimaryReason, Proof, ReadOptions, View, WriteId,
-    live::{Busy, Call},
+    live::{Busy, Call, SchemaChanges},
 };
 
 use super::{
@@ -47,6 +47,8 @@ pub(crate) struct Pinned {
     types: HashMap<TypeName, Oids>,
     /// Something ran that what is known of the schema outside does not cover.
     changed_schema: bool,
+    /// What of it concerns the kinds of statements.
+    changes: SchemaChanges,
     /// Something ran that leaves something with the connection.
     leaves: bool,
     /// A text that may have a COMMIT in it is under way, or was when its caller went away.
@@ -98,6 +100,7 @@ impl Pinned {
             _busy: busy,
             types: HashMap::new(),
             changed_schema: false,
+            changes: SchemaChanges::default(),
             leaves: false,
             unheard: None,
             in_control: false,
@@ -186,6 +189,7 @@ impl Pinned {
         let changes = changes_schema(prepared.looked.kind, &prepared.query.sql);
         self.leaves |= leaves_something(prepared.looked.kind, &prepared.query.sql);
         self.changed_schema |= changes;
+        self.changes.note(&prepared.query.sql);
         if matches!(place, Seen::Primary(_)) && is_several(&prepared.query.sql) {
             self.unheard = Some(handle.session.with(|session| {
                 let write = self.unheard.unwrap_or_else(|| session.write_sent());
@@ -217,6 +221,7 @@ impl Pinned {
         let out = Self::waiting(&handle, place, is_lost, work).await;
         // The server answers in order: this was the answer to what nobody waited for, too.
         if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), place) {
+            self.changes.committed(&handle.inner.watch);
             let limit = handle.inner.watch.config.probe_timeout;
             let in_doubt = match &out {
                 Err(error) => doubt::leaves_in_doubt(self.connection(), error, limit).await,
@@ -299,6 +304,9 @@ impl Pinned {
             if self.changed_schema {
                 handle.inner.schema.changed();
             }
+            if end == End::Commit {
+                self.changes.committed(watch);
+            }
             match (write, place) {
                 (Some(write), Seen::Primary(opened)) => settle(&handle, write, opened, in_doubt),
                 _ => self.touched(),
@@ -336,6 +344,7 @@ impl Drop for Pinned {
         if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), self.place) {
             // Its server process ends once it has run the text.
             connection.discard();
+            self.changes.committed(&self.handle.inner.watch);
             settle(&self.handle, write, opened, true);
         } else if self.is_lost {
             connection.discard();
@@ -453,8 +462,6 @@ struct BeginOnce<'a> {
 
 impl Attempt for BeginOnce<'_> {
     type Out = Pinned;
-
-    fn refused(&self, _: &Handle) {}
 
     fn sql(&self) -> &str {
         ""

@@ -131,7 +131,6 @@ impl Context {
                     if !call.misrouted(self.watch(), node, &looked.sql, policy, true) {
                         return Err(error);
                     }
-                    self.inner().queries.refuse(looked);
                     return Ok(Routed::Write(PrimaryReason::Misrouted));
                 }
                 Attempt::Unclear(error) => {

@@ -228,6 +228,7 @@ impl Handle {
         context.to_primary(view.class(), reason, None);
         let write = context.session.with(Session::write_sent);
         let out = run(&mut checked);
+        context.watch().was_run(&looked.sql);
         if control::changes_schema(looked.kind, &looked.sql) {
             checked.schema_changed();
         }

@@ -120,11 +120,13 @@ impl Rows {
                     context.contact(opened);
                     context.session.with(Session::taken_back);
                 }
-                End::Write(write, _) if is_lost => {
+                End::Write(write, looked) if is_lost => {
+                    context.watch().was_run(&looked.sql);
                     doubt::settle_later(context.inner().this.clone(), context.session.clone(), write, opened);
                 }
                 End::Write(write, looked) => {
                     context.session.acknowledged(context.watch(), write, opened);
+                    context.watch().was_run(&looked.sql);
                     if control::changes_schema(looked.kind, &looked.sql) {
                         checked.schema_changed();
                     }
@@ -154,7 +156,7 @@ impl Handle {
         self.settle();
         let looked = self.look(&source)?;
         if self.transaction.is_open() {
-            let connection = self.transaction.reading(&self.context)?;
+            let connection = self.transaction.reading(&self.context, Some(&looked))?;
             return LoadConnection::<PgRowByRowLoadingMode>::load(connection, source);
         }
         let source = Again(Rc::new(source));
@@ -295,6 +297,7 @@ where
             Ok(rows)
         }
         Err(error) => {
+            context.watch().was_run(&looked.sql);
             if Fault::of(&error) == Fault::Gone {
                 doubt::settle_later(context.inner().this.clone(), context.session.clone(), write, opened);
             } else {
