@@ -96,9 +96,11 @@ mod control;
 mod error;
 mod instrument;
 mod kinds;
+mod left;
 mod read_class;
 #[cfg(feature = "sync")]
 mod sync;
+mod traces;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{

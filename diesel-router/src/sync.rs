@@ -2,6 +2,7 @@
 
 mod builder;
 mod catalogue;
+mod checked;
 mod checkout;
 mod connection;
 mod context;

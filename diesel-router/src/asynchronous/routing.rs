@@ -28,10 +28,11 @@ use super::{
     watch::{changed, while_serving},
 };
 use crate::{
-    control::{changes_schema, leaves_something, may_open},
+    control::{changes_schema, may_open},
     error::{Fault, Refusal, may_be_stale, unsent},
     instrument::Listener,
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// What the calls of one connection share; a copy of it goes with each call that may outlive its caller.

@@ -27,9 +27,10 @@ use super::{
     watch::while_serving,
 };
 use crate::{
-    control::{changes_schema, is_several, leaves_something},
+    control::{changes_schema, is_several},
     error::{Fault, lost, may_be_stale, unsent},
     instrument::Listener,
+    left::leaves_something,
 };
 
 /// The transaction manager of routing connections: a transaction has one connection from its beginning to its end.

@@ -11,7 +11,8 @@ use read_router::{
 
 use super::{
     Router,
-    node::{Checked, Node, Wishes},
+    checked::Checked,
+    node::{Node, Wishes},
     question,
     router::Inner,
 };

@@ -22,14 +22,15 @@ use read_router::{
 };
 
 use super::{
+    checked::Checked,
     context::{Attempt, Context, Routed},
     control, doubt,
     handle::{Handle, destination, judged},
-    node::Checked,
 };
 use crate::{
     error::{Fault, lost},
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// What reads rows one by one, as the plain connection has it.
@@ -286,7 +287,7 @@ where
     T: Query + QueryFragment<Pg> + QueryId + 'query,
     Pg: QueryMetadata<T::SqlType>,
 {
-    let keep = context.home.is_some() || control::leaves_something(looked.kind, &looked.sql);
+    let keep = context.home.is_some() || leaves_something(looked.kind, &looked.sql);
     let checked = context.take_primary()?;
     context.to_primary(view.class(), reason, None);
     let write = context.session.with(Session::write_sent);

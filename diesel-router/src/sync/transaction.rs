@@ -13,15 +13,16 @@ use read_router::{
 };
 
 use super::{
+    checked::Checked,
     context::{Attempt, Context, Routed},
     control::{self, Control},
     doubt,
     handle::Run,
-    node::Checked,
 };
 use crate::{
     error::{Refusal, lost, may_be_stale},
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// The transaction of a handle, if one is open.
@@ -392,7 +393,7 @@ impl Open {
             self.checked.outdate();
         }
         self.changed_schema |= control::changes_schema(looked.kind, &looked.sql);
-        self.keep |= control::leaves_something(looked.kind, &looked.sql);
+        self.keep |= leaves_something(looked.kind, &looked.sql);
         let is_over = match before {
             // Begun by a text, so that Diesel keeps no books of it.
             0 => {
