@@ -224,6 +224,8 @@ impl Context {
             let again = match limit {
                 None if is_over => checked.limit(None).is_ok(),
                 Some(_) if is_over => false,
+                // Nothing that it has cached can be stale.
+                _ if checked.is_new() => false,
                 _ => {
                     checked.forget_schema();
                     true

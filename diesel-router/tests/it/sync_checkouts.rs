@@ -141,8 +141,8 @@ pub(crate) fn statements(log: &str) -> Vec<String> {
     log.lines().filter_map(text).collect()
 }
 
-#[test]
-fn a_checkout_adds_no_statement() {
+/// A cluster that logs what it is asked, and a router with one connection in each pool.
+fn logged() -> (Cluster, Router) {
     let mut builder = Cluster::builder().replicas(1);
     for (name, value) in LOGGED {
         builder = builder.setting(name, value);
@@ -151,16 +151,55 @@ fn a_checkout_adds_no_statement() {
     cluster.primary().sql(LIFTS).unwrap();
     cluster.wait_caught_up(LIMIT).unwrap();
     let router = narrow(&cluster);
+    (cluster, router)
+}
+
+/// The statements that five runs of `work` put to the primary and to the replica, after a first one.
+fn asked(cluster: &Cluster, mut work: impl FnMut()) -> [Vec<String>; 2] {
+    work();
+    let nodes = [cluster.primary(), cluster.replica(0)];
+    let marks = nodes.map(|node| node.log().unwrap().len());
+    (0..5).for_each(|_| work());
+    std::array::from_fn(|at| statements(&nodes[at].log().unwrap()[marks[at]..]))
+}
+
+#[test]
+fn a_checkout_adds_no_statement() {
+    let (cluster, router) = logged();
     let (read, write) = ("SELECT v FROM t", "UPDATE t SET v = v + 1");
-    let one = || {
+    let seen = asked(&cluster, || {
         number(&mut router.checkout(ReadClass::Eventual).unwrap(), read).unwrap();
         router.checkout_write().unwrap().batch_execute(write).unwrap();
-    };
-    one();
-    let marks = [cluster.primary(), cluster.replica(0)].map(|node| node.log().unwrap().len());
-    (0..5).for_each(|_| one());
-    for ((node, mark), expected) in [cluster.primary(), cluster.replica(0)].iter().zip(marks).zip([write, read]) {
-        let seen = statements(&node.log().unwrap()[mark..]);
-        assert_eq!(seen, vec![expected; 5], "{}", node.name());
-    }
+    });
+    assert_eq!(seen, [vec![write; 5], vec![read; 5]]);
+}
+
+#[test]
+fn a_write_and_a_transaction_add_no_statement() {
+    let (cluster, router) = logged();
+    let mut conn = router.session();
+    let (read, write) = ("SELECT v FROM t", "INSERT INTO t VALUES (1) RETURNING v");
+    let seen = asked(&cluster, || {
+        number(&mut conn, write).unwrap();
+        conn.transaction(|conn| {
+            number(conn, read)?;
+            number(conn, write)
+        })
+        .unwrap();
+    });
+    let expected = [write, "BEGIN", read, write, "COMMIT"].repeat(5);
+    assert_eq!(seen, [expected, Vec::new()]);
+}
+
+/// Nobody else is asked about an error that no server could be the cause of.
+#[test]
+fn an_error_of_the_data_is_asked_once() {
+    let (cluster, router) = logged();
+    let mut conn = router.session();
+    let divide = "SELECT 1 / v FROM t";
+    let seen = asked(&cluster, || {
+        let error = number(conn.eventual(), divide).unwrap_err();
+        assert_eq!(error.to_string(), "division by zero");
+    });
+    assert_eq!(seen, [Vec::new(), vec![divide.to_owned(); 5]]);
 }
