@@ -82,6 +82,7 @@ pub(crate) fn changes_schema(kind: StatementKind, sql: &str) -> bool {
 }
 
 /// Whether the text begins as one that reads or changes rows: there `SET` names columns.
+#[cfg(feature = "sync")]
 pub(crate) fn is_data(sql: &str) -> bool {
     let data = ["INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "ALTER"];
     words(sql).next().is_some_and(|first| data.iter().any(|word| first.eq_ignore_ascii_case(word)))

@@ -15,6 +15,7 @@ use read_router::{
 };
 
 use super::{
+    clean::clean_later,
     connection::AsyncRoutingConnection,
     doubt,
     finish::finish,
@@ -22,7 +23,6 @@ use super::{
     router::AsyncRouter,
     routing::{Attempt, Handle, Missed, Outcome},
     runtime::spawn,
-    transaction::clean_later,
 };
 use crate::{
     error::{Fault, Refusal, unsent},
