@@ -1,8 +1,11 @@
 //! The async connection, over diesel-async.
 
+mod beginning;
 mod builder;
 mod card;
+mod catalogue;
 mod checkout;
+mod clean;
 mod collected;
 mod connection;
 mod doubt;
@@ -16,6 +19,7 @@ mod rows;
 mod runtime;
 mod schema;
 mod source;
+mod statement;
 mod text;
 mod traits;
 mod transaction;

@@ -1,4 +1,4 @@
-//! Statements that begin or end a transaction, change the schema, or leave something with the connection.
+//! Statements that begin or end a transaction, or change the schema.
 
 use read_router::{NotRead, StatementKind};
 
@@ -81,25 +81,8 @@ pub(crate) fn changes_schema(kind: StatementKind, sql: &str) -> bool {
     }
 }
 
-/// Whether the statement leaves something with the connection that the next statement of the handle may need: a setting, a
-/// channel, a temporary table, a lock. What a transaction sets for itself ends with it.
-pub(crate) fn leaves_something(kind: StatementKind, sql: &str) -> bool {
-    let has = |what: &[&str]| words(sql).any(|word| what.iter().any(|one| word.eq_ignore_ascii_case(one)));
-    match kind {
-        StatementKind::Read => false,
-        StatementKind::Primary(NotRead::Session) => {
-            !has(&["BEGIN", "START", "COMMIT", "ROLLBACK", "END", "ABORT", "SAVEPOINT", "RELEASE"])
-                && !has(&["LOCAL", "TRANSACTION", "CONSTRAINTS"])
-        }
-        StatementKind::Primary(_) => {
-            has(&["TEMP", "TEMPORARY", "LISTEN", "SET", "PREPARE"]) && !is_data(sql)
-                || sql.contains("advisory_lock")
-                || sql.contains("set_config") && has(&["FALSE"])
-        }
-    }
-}
-
 /// Whether the text begins as one that reads or changes rows: there `SET` names columns.
+#[cfg(feature = "sync")]
 pub(crate) fn is_data(sql: &str) -> bool {
     let data = ["INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "ALTER"];
     words(sql).next().is_some_and(|first| data.iter().any(|word| first.eq_ignore_ascii_case(word)))
@@ -107,7 +90,7 @@ pub(crate) fn is_data(sql: &str) -> bool {
 
 /// The words of a text, without its comments. Strings and quoted names are taken for words too: who asks here errs to the
 /// safe side.
-fn words(sql: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(sql: &str) -> impl Iterator<Item = &str> {
     let mut rest = sql;
     std::iter::from_fn(move || {
         loop {
@@ -182,29 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_changes_the_schema_and_what_stays_with_the_connection() {
-        for (sql, schema, connection) in [
-            ("CREATE TABLE a (id int)", true, false),
-            ("ALTER TABLE a SET SCHEMA b", true, false),
-            ("INSERT INTO a VALUES (1)", false, false),
-            ("UPDATE a SET id = 1", false, false),
-            ("SET search_path = b", false, true),
-            ("LISTEN a", false, true),
-            ("CREATE TEMP TABLE a (id int)", true, true),
-            ("SELECT pg_advisory_lock(1)", false, true),
-            ("SELECT set_config('a.b', $1, false)", false, true),
-            ("SELECT set_config('a.b', $1, true)", false, false),
-            ("SET LOCAL role = a", false, false),
-            ("SELECT f()", false, false),
-            ("DO $$ BEGIN END $$", true, false),
-            ("SELECT 1", false, false),
+    fn tells_what_changes_the_schema() {
+        for (sql, changes) in [
+            ("CREATE TABLE a (id int)", true),
+            ("ALTER TABLE a SET SCHEMA b", true),
+            ("INSERT INTO a VALUES (1)", false),
+            ("UPDATE a SET id = 1", false),
+            ("SET search_path = b", false),
+            ("CREATE TEMP TABLE a (id int)", true),
+            ("SELECT f()", false),
+            ("DO $$ BEGIN END $$", true),
+            ("SELECT 1", false),
         ] {
-            let kind = StatementKind::of(sql);
-            assert_eq!(
-                (changes_schema(kind, sql), leaves_something(kind, sql)),
-                (schema, connection),
-                "{sql} {kind:?}"
-            );
+            assert_eq!(changes_schema(StatementKind::of(sql), sql), changes, "{sql}");
         }
     }
 }

@@ -4,7 +4,7 @@ use diesel::{
     ConnectionError,
     result::{DatabaseErrorKind, Error as DieselError},
 };
-use read_router::{BranchLost, InvalidConfig, NodeId, PrimaryReason, SetupError};
+use read_router::{BranchLost, InvalidConfig, NodeId, PinError, PrimaryReason, SetupError};
 
 /// Why no router could be made.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum Error {
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// A pin is none.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// An existing pool of one connection has none to spare for probes.
     #[error("{node} has a pool of one connection, which the probes would take; give it two, or a URL for the probes")]
     PoolTooSmall {
@@ -97,7 +100,25 @@ pub(crate) fn lost() -> DieselError {
 
 /// Whether the error may come from a type or a statement that was remembered and is gone.
 pub(crate) fn may_be_stale(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::Unknown, _) | DieselError::SerializationError(_))
+    let is_unknown = matches!(error, DieselError::DatabaseError(DatabaseErrorKind::Unknown, _));
+    is_unknown && Fault::of(error) == Fault::Unclear || matches!(error, DieselError::SerializationError(_))
+}
+
+/// Whether the server's message says that the rows, or the values given, are at fault: such an error is the statement's own on
+/// whichever server it ran, and nothing that was remembered can be behind it. Where a server speaks another language than
+/// English none is known.
+fn is_of_the_data(message: &str) -> bool {
+    const WHOLE: [&str; 6] = [
+        "division by zero",
+        "smallint out of range",
+        "integer out of range",
+        "bigint out of range",
+        "numeric field overflow",
+        "more than one row returned by a subquery used as an expression",
+    ];
+    WHOLE.contains(&message)
+        || message.starts_with("invalid input syntax for type ")
+        || message.starts_with("value \"") && message.contains("\" is out of range for type ")
 }
 
 /// What an error of a driver says of its connection.
@@ -111,22 +132,46 @@ pub(crate) enum Fault {
     Gone,
     /// It may be the statement, the server's state, or what the connection has cached: Diesel does not say the code.
     Unclear,
-    /// It has nothing to do with the server.
+    /// It has nothing to do with the server: it is Diesel's, or of the data.
     Other,
 }
 
 impl Fault {
     pub(crate) fn of(error: &DieselError) -> Self {
         match error {
-            DieselError::DatabaseError(kind, _) => match kind {
+            DieselError::DatabaseError(kind, said) => match kind {
                 DatabaseErrorKind::ReadOnlyTransaction => Self::ReadOnly,
                 DatabaseErrorKind::SerializationFailure => Self::Conflict,
                 DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => Self::Gone,
+                DatabaseErrorKind::Unknown if is_of_the_data(said.message()) => Self::Other,
                 _ => Self::Unclear,
             },
             // The type of a bound value is looked up on the connection.
             DieselError::SerializationError(_) => Self::Unclear,
             _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_data_is_the_statements_own() {
+        for (message, fault) in [
+            ("division by zero", Fault::Other),
+            ("invalid input syntax for type integer: \"a\"", Fault::Other),
+            ("value \"99999999999\" is out of range for type integer", Fault::Other),
+            // A replica may lack what the primary has, and a remembered plan what the schema has.
+            ("invalid input value for enum mood: \"glad\"", Fault::Unclear),
+            ("relation \"t\" does not exist", Fault::Unclear),
+            ("cached plan must not change result type", Fault::Unclear),
+            ("cannot access temporary or unlogged relations during recovery", Fault::Unclear),
+            ("Division durch Null", Fault::Unclear),
+        ] {
+            let error = DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()));
+            assert_eq!((Fault::of(&error), may_be_stale(&error)), (fault, fault == Fault::Unclear), "{message}");
         }
     }
 }

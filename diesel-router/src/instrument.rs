@@ -1,8 +1,11 @@
 //! Who is told of the statements of a handle.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    any::TypeId,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use diesel::connection::{Instrumentation, InstrumentationEvent, get_default_instrumentation};
+use diesel::connection::{DynInstrumentation, Instrumentation, InstrumentationEvent, get_default_instrumentation};
 use read_router::NodeId;
 
 type Callback = dyn FnMut(Option<NodeId>, InstrumentationEvent<'_>) + Send;
@@ -34,6 +37,24 @@ impl Listener {
     pub(crate) fn on(&self, node: Option<NodeId>) -> Forwarder {
         Forwarder { listener: Some(self.clone()), node }
     }
+}
+
+/// Whether a connection tells nobody but whom the process wants to be told: an instrumentation of the pool's own is the
+/// application's, and stays.
+pub(crate) fn is_default(found: &mut dyn Instrumentation) -> bool {
+    let found = found.as_any().type_id();
+    let expected = match get_default_instrumentation() {
+        Some(default) => (*default).as_any().type_id(),
+        None => (*DynInstrumentation::none()).as_any().type_id(),
+    };
+    found == expected || found == TypeId::of::<Silent>()
+}
+
+/// Tells nobody.
+pub(crate) struct Silent;
+
+impl Instrumentation for Silent {
+    fn on_connection_event(&mut self, _: InstrumentationEvent<'_>) {}
 }
 
 /// Passes events on, with the node that they come from.

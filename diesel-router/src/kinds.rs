@@ -1,4 +1,4 @@
-//! The kind of a query, mostly known from its type.
+//! The kind of a query, whose text is mostly known from its type.
 
 use std::{
     any::TypeId,
@@ -13,11 +13,13 @@ use diesel::{
     query_builder::{QueryBuilder, QueryFragment, QueryId},
     result::QueryResult,
 };
-use read_router::{NotRead, ReadOptions, StatementKind, StatementKinds};
+use read_router::{ReadOptions, StatementKind, StatementKinds};
 
 use crate::class::hear;
 
-/// What is known of queries by their type. A program has so many types of queries and no more.
+/// How queries read, by their type. A program has so many types of queries and no more.
+///
+/// Their kind is not kept here, since it changes with the catalogue: [`StatementKinds`] remembers it by the text.
 #[derive(Default)]
 pub(crate) struct QueryKinds {
     known: ArcSwap<HashMap<TypeId, Known, BuildHasherDefault<TypeIdHasher>>>,
@@ -25,7 +27,6 @@ pub(crate) struct QueryKinds {
 
 #[derive(Clone)]
 struct Known {
-    kind: StatementKind,
     sql: Arc<str>,
     /// It says a class when it is walked, which may differ from one value to the next.
     has_class: bool,
@@ -37,19 +38,18 @@ pub(crate) struct Looked {
     pub(crate) kind: StatementKind,
     pub(crate) sql: Arc<str>,
     pub(crate) class: Option<ReadOptions>,
-    id: Option<TypeId>,
 }
 
 impl Looked {
     /// A text that is no query of Diesel's.
     pub(crate) fn text(sql: &str, kinds: &StatementKinds) -> Self {
-        Self { kind: kinds.kind(sql), sql: sql.into(), class: None, id: None }
+        Self { kind: kinds.kind(sql), sql: sql.into(), class: None }
     }
 
     /// What is run on the primary unseen.
     #[cfg(feature = "sync")]
     pub(crate) fn unseen() -> Self {
-        Self { kind: StatementKind::Primary(NotRead::Write), sql: Arc::from(""), class: None, id: None }
+        Self { kind: StatementKind::Primary(read_router::NotRead::Write), sql: Arc::from(""), class: None }
     }
 }
 
@@ -63,24 +63,16 @@ impl QueryKinds {
         let id = Q::query_id();
         if let Some(known) = id.and_then(|id| self.known.load().get(&id).cloned()) {
             let class = known.has_class.then(|| hear(true, || query.is_noop(&Pg)).1).flatten();
-            return Ok(Looked { kind: known.kind, sql: known.sql, class, id });
+            return Ok(Looked { kind: kinds.kind(&known.sql), sql: known.sql, class });
         }
         let mut builder = PgQueryBuilder::default();
         let (walked, class) = hear(false, || query.to_sql(&mut builder, &Pg));
         walked?;
         let sql: Arc<str> = builder.finish().into();
-        let kind = kinds.kind(&sql);
         if let Some(id) = id {
-            self.insert(id, &Known { kind, sql: sql.clone(), has_class: class.is_some() });
+            self.insert(id, &Known { sql: sql.clone(), has_class: class.is_some() });
         }
-        Ok(Looked { kind, sql, class, id })
-    }
-
-    /// A replica refused the query as a write: from here on it is one.
-    pub(crate) fn refuse(&self, looked: &Looked) {
-        let Some(id) = looked.id else { return };
-        let Some(known) = self.known.load().get(&id).cloned() else { return };
-        self.insert(id, &Known { kind: StatementKind::Primary(NotRead::Refused), ..known });
+        Ok(Looked { kind: kinds.kind(&sql), sql, class })
     }
 
     fn insert(&self, id: TypeId, known: &Known) {
@@ -117,7 +109,7 @@ impl Hasher for TypeIdHasher {
 #[cfg(test)]
 mod tests {
     use diesel::{prelude::*, query_builder::AsQuery};
-    use read_router::ReadClass;
+    use read_router::{Access, NotRead, Pins, ReadClass};
 
     use super::*;
     use crate::QueryClass;
@@ -140,8 +132,20 @@ mod tests {
     fn what_a_replica_refused_is_a_read_no_more() {
         let (queries, kinds) = (QueryKinds::default(), StatementKinds::with_key([1, 2]));
         let query = ride::table.filter(ride::id.gt(1));
-        queries.refuse(&queries.look(&kinds, &query).unwrap());
+        kinds.refuse(&queries.look(&kinds, &query).unwrap().sql);
         let kind = queries.look(&kinds, &query).unwrap().kind;
         assert_eq!(kind, StatementKind::Primary(NotRead::Refused));
+    }
+
+    #[test]
+    fn the_kind_of_a_type_follows_what_is_known() {
+        let (queries, kinds) = (QueryKinds::default(), StatementKinds::with_key([1, 2]));
+        let query = ride::table.filter(ride::id.gt(1));
+        assert!(queries.look(&kinds, &query).unwrap().kind.is_read());
+        let mut pins = Pins::new();
+        pins.table("ride", Access::Primary).unwrap();
+        kinds.set_known(read_router::Known::new(pins));
+        let kind = queries.look(&kinds, &query).unwrap().kind;
+        assert_eq!(kind, StatementKind::Primary(NotRead::Pinned));
     }
 }

@@ -96,9 +96,11 @@ mod control;
 mod error;
 mod instrument;
 mod kinds;
+mod left;
 mod read_class;
 #[cfg(feature = "sync")]
 mod sync;
+mod traces;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{
@@ -108,9 +110,9 @@ pub use asynchronous::{
 pub use class::{Classed, QueryClass};
 pub use error::{Error, Refusal, refusal};
 pub use read_router::{
-    BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId, NodeStats,
-    ParseTokenError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, SetupError, Standing, StatementCount,
-    Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
+    Access, BranchLost, ClassName, Config, Explanation, Failure, Fallback, InvalidConfig, Lsn, Misrouted, NodeId,
+    NodeStats, ParseTokenError, PinError, PrimaryCount, PrimaryReason, ReadClass, ReadOptions, Served, SetupError,
+    Standing, StatementCount, Stats, Timeline, Token, Topology, Unannotated, Unfit, Verdict,
 };
 #[cfg(feature = "sync")]
 pub use sync::{

@@ -1,6 +1,8 @@
 //! The sync connection, over pools of r2d2.
 
 mod builder;
+mod catalogue;
+mod checked;
 mod checkout;
 mod connection;
 mod context;

@@ -1,6 +1,6 @@
 //! The settings that every adapter's builder has, said once.
 
-/// Setters of a builder with the fields `config`, `sessions`, `unannotated` and `misrouted`, for use in its `impl`.
+/// Setters of a builder with the fields `config`, `sessions`, `unannotated`, `misrouted` and `pins`, for use in its `impl`.
 ///
 /// For adapters: what is promised of these settings is the same whichever of them is configured.
 #[doc(hidden)]
@@ -61,6 +61,31 @@ macro_rules! settings {
         /// must see.
         pub fn unannotated(mut self, unannotated: impl Into<$crate::Unannotated>) -> Self {
             self.unannotated = unannotated.into();
+            self
+        }
+
+        /// Calls of this function are reads, or are for the primary, whatever the catalogue says: for a function that is
+        /// declared `VOLATILE` though it only reads, say, or in a language that is not looked into. Defaults to what the
+        /// [catalogue]($crate::Catalogue) says.
+        ///
+        /// The name is written as in SQL: `my_udf`, `app.my_udf`, `"MyUdf"`; without a schema it speaks of all that have
+        /// it. What is no name, and a built-in function that can be no read, is an error of [`connect`](Self::connect).
+        pub fn function(self, name: &str, access: $crate::Access) -> Self {
+            self.pinned(|pins| pins.function(name, access))
+        }
+
+        /// Queries of this table or view are reads, or are for the primary, whatever the catalogue says. The name is as for
+        /// [`function`](Self::function). Defaults to what the catalogue says.
+        pub fn table(self, name: &str, access: $crate::Access) -> Self {
+            self.pinned(|pins| pins.table(name, access))
+        }
+
+        /// The first that is none counts.
+        fn pinned(
+            mut self,
+            pin: impl FnOnce(&mut $crate::Pins) -> ::std::result::Result<(), $crate::PinError>,
+        ) -> Self {
+            self.pins = self.pins.and_then(|mut pins| pin(&mut pins).map(|()| pins));
             self
         }
 

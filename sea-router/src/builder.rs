@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{BoxFuture, join_all};
 use read_router::{
-    Access, Config, Known, Misrouted, NodeId, PinError, Pins, Session, Sessions, SetupError, Unannotated, View,
+    Config, Known, Misrouted, NodeId, PinError, Pins, Session, Sessions, SetupError, Unannotated, View,
     check_addresses, check_first_answers,
     live::{SharedSession, Watch},
 };
@@ -68,28 +68,6 @@ impl Builder {
     }
 
     read_router::settings!();
-
-    /// Calls of this function are reads, or are for the primary, whatever the catalogue says: for a function that is declared
-    /// `VOLATILE` though it only reads, say, or in a language that is not looked into. Defaults to what the
-    /// [catalogue](read_router::Catalogue) says.
-    ///
-    /// The name is written as in SQL: `my_udf`, `app.my_udf`, `"MyUdf"`; without a schema it speaks of all that have it. What
-    /// is no name, and a built-in function that can be no read, is an error of [`connect`](Self::connect).
-    pub fn function(self, name: &str, access: Access) -> Self {
-        self.pinned(|pins| pins.function(name, access))
-    }
-
-    /// Queries of this table or view are reads, or are for the primary, whatever the catalogue says. The name is as for
-    /// [`function`](Self::function). Defaults to what the catalogue says.
-    pub fn table(self, name: &str, access: Access) -> Self {
-        self.pinned(|pins| pins.table(name, access))
-    }
-
-    /// The first that is none counts.
-    fn pinned(mut self, pin: impl FnOnce(&mut Pins) -> Result<(), PinError>) -> Self {
-        self.pins = self.pins.and_then(|mut pins| pin(&mut pins).map(|()| pins));
-        self
-    }
 
     /// Runs `callback` on each connection that a pool opens, before it is used.
     ///

@@ -3,8 +3,8 @@
 use std::{marker::PhantomData, time::Duration};
 
 use read_router::{
-    Ask, Destination, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, SchemaChange, Served,
-    StatementKind, View, events,
+    Ask, Destination, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, ReplicaError, Served, StatementKind, View,
+    events,
     live::{self, Admission, Busy, Call, GaveUp, Refusal, Settling, Step},
 };
 use sea_orm::{DbErr, Statement, error::ConnAcquireErr};
@@ -71,13 +71,10 @@ impl RoutingConnection {
         let write = self.session.with(read_router::Session::write_sent);
         let (session, watch, inner) = (self.session.clone(), self.inner.watch.clone(), self.inner.downgrade());
         let metering = self.metering.clone();
-        let schema = SchemaChange::of(&statement.sql);
         let work = async move {
             let meter = Meter::start(metering.as_ref());
             let out = F::fetch(&statement, &mut connection).await;
-            if let Some(change) = schema {
-                watch.schema_changed(change);
-            }
+            watch.was_run(&statement.sql);
             match &out {
                 Err(error) if error::leaves_in_doubt(error) => doubt::settle_later(inner, session, write, opened),
                 _ => session.acknowledged(&watch, write, opened),

@@ -4,12 +4,13 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use futures_util::future::join_all;
 use read_router::{
-    Config, Failure, Misrouted, NodeId, Session, Sessions, SetupError, Unannotated, check_addresses,
-    check_first_answers,
+    Config, Failure, Known, Misrouted, NodeId, PinError, Pins, Session, Sessions, SetupError, Unannotated,
+    check_addresses, check_first_answers,
     live::{SharedSession, Watch},
 };
 
 use super::{
+    catalogue,
     node::Node,
     router::{AsyncRouter, Inner},
     schema::Schema,
@@ -27,6 +28,7 @@ pub struct AsyncBuilder {
     misrouted: Misrouted,
     sessions: Sessions,
     unannotated: Unannotated,
+    pins: Result<Pins, PinError>,
     connections: usize,
 }
 
@@ -39,6 +41,7 @@ impl AsyncBuilder {
             misrouted: Misrouted::default(),
             sessions: Sessions::default(),
             unannotated: Unannotated::default(),
+            pins: Ok(Pins::new()),
             connections: 10,
         }
     }
@@ -80,8 +83,11 @@ impl AsyncBuilder {
     pub async fn connect(self) -> Result<AsyncRouter, Error> {
         self.config.check()?;
         self.check_list()?;
+        let pins = self.pins?;
         let (sources, configs): (Vec<_>, Vec<_>) = self.replicas.into_iter().map(|r| (r.source, r.config)).unzip();
+        let has_replicas = !configs.is_empty();
         let watch = Arc::new(Watch::new(configs, self.config));
+        watch.kinds.set_known(Known::new(pins));
         let schema = Arc::new(Schema::new());
         let mut nodes = Vec::with_capacity(sources.len() + 1);
         for (index, source) in std::iter::once(self.primary).chain(sources).enumerate() {
@@ -93,7 +99,11 @@ impl AsyncBuilder {
         let limit = watch.config.probe_timeout;
         let probes = join_all(nodes.iter().map(|node| watch::first_probe(&node.server, limit))).await;
         let probes = check_answers(&nodes, probes)?;
-        let mut tasks = Vec::with_capacity(nodes.len());
+        let mut tasks = Vec::with_capacity(nodes.len() + 1);
+        if let Some(primary) = nodes.first().filter(|_| has_replicas) {
+            catalogue::read_once(&watch, &primary.server).await;
+            tasks.push(tokio::spawn(catalogue::keep(watch.clone(), primary.server.clone())).abort_handle());
+        }
         for (node, probe) in nodes.iter().zip(probes) {
             let first = match probe {
                 Ok(probe) => {

@@ -1,15 +1,17 @@
 //! What is known of a pooled connection, kept with the connection itself.
 
+use std::sync::Arc;
+
 use diesel::connection::{
-    CacheSize, DynInstrumentation, Instrumentation, InstrumentationEvent, StrQueryHelper, get_default_instrumentation,
+    CacheSize, Instrumentation, InstrumentationEvent, StrQueryHelper, get_default_instrumentation,
 };
 use diesel_async::AsyncConnection;
-use read_router::{Opened, StatementKind};
+use read_router::{Opened, live::Watch};
 
 use super::pool::Lease;
 use crate::{
-    control::{changes_schema, leaves_open},
-    instrument::Forwarder,
+    instrument::{Forwarder, is_default},
+    traces::Traces,
 };
 
 /// What is known of a connection: whose it is and since when, and of which version of the schema its prepared statements
@@ -28,34 +30,16 @@ pub(crate) struct Card {
     /// Whether the last query was prepared for its run.
     has_prepared: bool,
     /// What the borrower of the connection has done; `None` if nobody looks.
-    seen: Option<Seen>,
-}
-
-/// What the texts that have run say of them.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    changed_schema: bool,
-    /// A transaction may be open, of which diesel-async need not know.
-    may_be_open: bool,
+    traces: Option<Traces>,
 }
 
 impl Card {
     /// Leaves a card with the connection. An instrumentation that the pool's own set-up has put there stays in place of
     /// it, and is no less the application's: such a connection has no card, and is asked each time it is taken.
     pub(crate) fn leave(lease: &mut Lease, opened: Option<Opened>, schema: u64, is_read_only: bool) {
-        let default = get_default_instrumentation();
-        let found = lease.listener().as_any().type_id();
-        let expected = match &default {
-            Some(default) => (**default).as_any().type_id(),
-            None => (*DynInstrumentation::none()).as_any().type_id(),
-        };
-        if found == expected {
-            Self::leave_again(lease, opened, schema, is_read_only);
+        if !is_default(lease.listener()) {
+            return;
         }
-    }
-
-    /// Leaves a card with a connection that had one.
-    pub(crate) fn leave_again(lease: &mut Lease, opened: Option<Opened>, schema: u64, is_read_only: bool) {
         let default = get_default_instrumentation();
         lease.set_instrumentation(Self {
             opened,
@@ -65,7 +49,7 @@ impl Card {
             default,
             query: None,
             has_prepared: false,
-            seen: None,
+            traces: None,
         });
     }
 
@@ -79,22 +63,17 @@ impl Card {
         self.listener = listener;
         self.query = query;
         self.has_prepared = false;
-        self.seen = None;
+        self.traces = None;
     }
 
-    /// Looks from here on at what runs.
-    pub(crate) fn look(&mut self) {
-        self.seen = Some(Seen::default());
+    /// Looks from here on at what the borrower does.
+    pub(crate) fn look(&mut self, watch: &Arc<Watch>) {
+        self.traces = Some(Traces::new(watch.clone()));
     }
 
-    /// Whether anything has run since that may have changed the schema.
-    pub(crate) fn has_changed_schema(&self) -> bool {
-        self.seen.is_none_or(|seen| seen.changed_schema)
-    }
-
-    /// Whether a transaction may be open that a text of the borrower's has begun, or one whose caller went away.
-    pub(crate) fn may_be_open(&self) -> bool {
-        self.seen.is_none_or(|seen| seen.may_be_open)
+    /// What the borrower has done, if somebody looks.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// Whether the last query was prepared for its run, rather than before.
@@ -105,10 +84,8 @@ impl Card {
 
 impl Instrumentation for Card {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        if let (Some(seen), InstrumentationEvent::StartQuery { query, .. }) = (&mut self.seen, &event) {
-            let sql = query.to_string();
-            seen.changed_schema |= changes_schema(StatementKind::of(&sql), &sql);
-            seen.may_be_open = leaves_open(&sql, seen.may_be_open);
+        if let Some(traces) = &mut self.traces {
+            traces.see(&event);
         }
         let text = match &event {
             InstrumentationEvent::StartQuery { .. } => self.query.take(),

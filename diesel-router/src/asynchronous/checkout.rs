@@ -15,6 +15,7 @@ use read_router::{
 };
 
 use super::{
+    clean::clean_later,
     connection::AsyncRoutingConnection,
     doubt,
     finish::finish,
@@ -22,9 +23,11 @@ use super::{
     router::AsyncRouter,
     routing::{Attempt, Handle, Missed, Outcome},
     runtime::spawn,
-    transaction::clean_later,
 };
-use crate::error::{Fault, Refusal, unsent};
+use crate::{
+    error::{Fault, Refusal, unsent},
+    left::Left,
+};
 
 /// A guard on a connection of one server that was proven good enough for a class when it was taken; it dereferences to
 /// diesel-async's own [`AsyncPgConnection`], for code that is bound to that type: one choice for a whole request.
@@ -37,6 +40,20 @@ use crate::error::{Fault, Refusal, unsent};
 /// # Not guaranteed
 /// It proves its class when it is taken, not again later: a write of the session that comes after is not covered, and a
 /// bound in seconds counts up to the taking. Keep it for one request, not in a state.
+///
+/// # What it costs, and what is cleaned up
+/// On a replica it adds no statement; on the primary one that makes it read-only, and one in the background that undoes that.
+/// What runs on it is told by its instrumentation, and says what the next user would find:
+/// - after reads, writes, definitions and transactions, `SET LOCAL` included: nothing;
+/// - after a setting, `LISTEN`, a temporary table, a session's advisory lock, a prepared statement, a cursor `WITH HOLD`:
+///   the connection is closed, so that settings of the pool's own are not reset, and the next one is opened fresh;
+/// - after a call of what is not known to be harmless (a function that is not in the
+///   [catalogue](read_router::Catalogue) as such and not pinned, `CALL`, `DO`, several statements in one text): read-only
+///   mode is set again in the background before the pool has it back; what else such code has set stays;
+/// - an open transaction is rolled back in the background.
+///
+/// An instrumentation of the caller's own in place of ours leaves nobody who looks: the connection is closed. Of one on which
+/// a pool's own set-up has put an instrumentation nothing is known: it is as after an unknown call.
 pub struct AsyncCheckout {
     /// Taken by the drop only.
     connection: Option<Checked>,
@@ -53,7 +70,9 @@ enum Place {
 /// dereferences to diesel-async's own [`AsyncPgConnection`].
 ///
 /// While it lives, its session counts as writing: strict reads go to the primary. Dropped, it settles the session in the
-/// background, once the connection has answered a last statement; [`finish`](Self::finish) does the same and waits.
+/// background, once the connection has answered a last statement; [`finish`](Self::finish) does the same and waits. Where
+/// something is left on the connection it is closed, as that of an [`AsyncCheckout`]; what functions, procedures and
+/// triggers do is not seen.
 pub struct AsyncWriteCheckout {
     /// Taken by the end only.
     connection: Option<Checked>,
@@ -136,7 +155,7 @@ impl Handle {
         self.inner.watch.to_primary(&self.session, Some(call.class()), reason, call.waited());
         self.session.with(read_router::Session::given_out);
         self.listen(&mut connection, NodeId::PRIMARY, None);
-        connection.look();
+        connection.look(&self.inner.watch);
         // From here on the drop sees to it that the connection does not go back read-only.
         let mut checkout = AsyncCheckout { connection: Some(connection), handle: self.clone(), place: Place::Primary };
         checkout.batch_execute(probe::READ_ONLY).await?;
@@ -147,7 +166,7 @@ impl Handle {
         self.inner.watch.to_primary(&self.session, None, PrimaryReason::Asked, Duration::ZERO);
         let mut connection = self.inner.acquire_primary().await?;
         self.listen(&mut connection, NodeId::PRIMARY, None);
-        connection.look();
+        connection.look(&self.inner.watch);
         let write = self.session.with(|session| {
             session.given_out();
             session.write_sent()
@@ -160,8 +179,6 @@ struct CheckoutOnce;
 
 impl Attempt for CheckoutOnce {
     type Out = AsyncCheckout;
-
-    fn refused(&self, _: &Handle) {}
 
     fn sql(&self) -> &str {
         ""
@@ -179,7 +196,7 @@ impl Attempt for CheckoutOnce {
         let served = call.served(&handle.inner.watch, node);
         handle.session.checked_out(&handle.inner.watch, node, proof, served);
         handle.listen(&mut connection, node, None);
-        connection.look();
+        connection.look(&handle.inner.watch);
         let place = Place::Replica { node, proof: *proof, _busy: busy };
         Ok(AsyncCheckout { connection: Some(connection), handle: handle.clone(), place })
     }
@@ -213,23 +230,24 @@ impl DerefMut for AsyncCheckout {
 impl Drop for AsyncCheckout {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
-        let (session, watch) = (&self.handle.session, &self.handle.inner.watch);
-        let version = self.handle.inner.schema.version();
+        let (session, inner) = (&self.handle.session, &self.handle.inner);
+        let (may_be_open, left) = (connection.may_be_open(), connection.left());
+        if connection.has_changed_schema() {
+            inner.schema.changed();
+        }
         match &self.place {
-            Place::Replica { node, proof, .. } => {
-                session.checked_in(watch, *node, proof);
-                let may_be_open = connection.may_be_open();
-                connection.restore(version, true);
-                if may_be_open {
-                    clean_later(connection, "");
-                }
-            }
+            Place::Replica { node, proof, .. } => session.checked_in(&inner.watch, *node, proof),
             Place::Primary => {
-                session.contact(watch, connection.opened);
+                session.contact(&inner.watch, connection.opened);
                 session.with(read_router::Session::taken_back);
-                connection.restore(version, false);
-                clean_later(connection, "; RESET default_transaction_read_only");
             }
+        }
+        match (&self.place, left) {
+            (_, Left::Something) => connection.discard(),
+            (Place::Primary, _) => clean_later(connection, "; RESET default_transaction_read_only"),
+            (Place::Replica { .. }, Left::Unknown) => clean_later(connection, READ_ONLY_AGAIN),
+            (Place::Replica { .. }, Left::Nothing) if may_be_open => clean_later(connection, ""),
+            (Place::Replica { .. }, Left::Nothing) => {}
         }
     }
 }
@@ -279,14 +297,16 @@ impl AsyncWriteCheckout {
                 false => connection.batch_execute(LAST).await,
             };
             settled(&handle, write, &mut connection, answered.is_ok());
-            match &answered {
-                Ok(()) => connection.restore(handle.inner.schema.version(), false),
-                Err(_) => connection.discard(),
+            if answered.is_err() || connection.left() == Left::Something {
+                connection.discard();
             }
             answered
         })
     }
 }
+
+/// What a replica's connection is told after code that may have told it otherwise.
+const READ_ONLY_AGAIN: &str = "; SET default_transaction_read_only = on";
 
 /// A statement that does nothing.
 const LAST: &str = "SELECT 1";

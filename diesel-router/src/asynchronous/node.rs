@@ -30,7 +30,7 @@ use super::{
     source::{Server, timed_out},
     text,
 };
-use crate::{error::Fault, instrument::Forwarder};
+use crate::{error::Fault, instrument::Forwarder, left::Left};
 
 /// One server of the configuration.
 pub(crate) struct Node {
@@ -55,6 +55,8 @@ pub(crate) struct Checked {
     is_kept: bool,
     /// A read runs on it, or ran when its caller went away.
     is_reading: bool,
+    /// What its borrower does is looked at.
+    is_looked_at: bool,
 }
 
 /// The place of a connection that a handle keeps.
@@ -152,7 +154,7 @@ impl Node {
             if is_stale {
                 forget_statements(&mut lease);
             }
-            return Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false, is_reading: false });
+            return Ok(Checked::new(lease, opened, false));
         }
         // Nothing is known of its past, or it has served as a primary's up to now: it counts as opened now.
         let greeted = text::greet(&lease, wants_read_only);
@@ -181,11 +183,15 @@ impl Node {
         if Card::of(&mut lease).is_none() {
             self.watch.counters.own_sample();
         }
-        Ok(Checked { lease: Some(lease), opened, home: None, is_kept: false, is_reading: false })
+        Ok(Checked::new(lease, opened, false))
     }
 }
 
 impl Checked {
+    fn new(lease: Lease, opened: Option<Opened>, is_kept: bool) -> Self {
+        Self { lease: Some(lease), opened, home: None, is_kept, is_reading: false, is_looked_at: false }
+    }
+
     /// Closes the connection in place of giving it back.
     pub(crate) fn discard(mut self) {
         if let Some(lease) = self.lease.take() {
@@ -230,20 +236,23 @@ impl Checked {
         forget_statements(self);
     }
 
-    /// A card that was lost, to an instrumentation that a borrower has set, is written anew.
-    pub(crate) fn restore(&mut self, schema: u64, is_read_only: bool) {
-        let opened = self.opened;
-        if let Some(lease) = &mut self.lease
-            && Card::of(lease).is_none()
-        {
-            Card::leave_again(lease, opened, schema, is_read_only);
+    /// Looks from here on at what the borrower does, as far as no instrumentation of the pool's own is in the way.
+    pub(crate) fn look(&mut self, watch: &Arc<Watch>) {
+        let card = self.card();
+        if let Some(card) = card {
+            card.look(watch);
+            self.is_looked_at = true;
         }
     }
 
-    /// Looks from here on at what runs.
-    pub(crate) fn look(&mut self) {
-        if let Some(card) = self.card() {
-            card.look();
+    /// What the borrower leaves with it.
+    pub(crate) fn left(&mut self) -> Left {
+        let is_looked_at = self.is_looked_at;
+        match self.card().and_then(|card| card.traces()) {
+            Some(traces) => traces.left,
+            // The borrower has put another instrumentation in its place.
+            None if is_looked_at => Left::Something,
+            None => Left::Unknown,
         }
     }
 
@@ -251,7 +260,7 @@ impl Checked {
     pub(crate) fn may_be_open(&mut self) -> bool {
         let is_idle =
             AnsiTransactionManager::transaction_manager_status_mut(&mut **self).transaction_depth() == Ok(None);
-        !is_idle || self.card().is_none_or(|card| card.may_be_open())
+        !is_idle || self.card().and_then(|card| card.traces()).is_none_or(|traces| traces.may_be_open)
     }
 
     /// Ends what is open on it, known to diesel-async or not, and runs `then`.
@@ -268,9 +277,9 @@ impl Checked {
         Ok(())
     }
 
-    /// Whether anything has run since that may have changed the schema.
+    /// Whether the borrower has done anything that may have changed the schema.
     pub(crate) fn has_changed_schema(&mut self) -> bool {
-        self.card().is_none_or(|card| card.has_changed_schema())
+        self.card().and_then(|card| card.traces()).is_none_or(|traces| traces.changed_schema)
     }
 
     /// Takes the connection out of its pool for good, where the pool lets it go; else it goes back.
@@ -308,15 +317,13 @@ impl Drop for Checked {
         }
         if self.is_reading && self.home.is_none() {
             if let Some(lease) = self.lease.take() {
-                let (opened, is_kept, is_reading) = (self.opened, true, false);
-                recover_later(Self { lease: Some(lease), opened, home: None, is_kept, is_reading });
+                recover_later(Self::new(lease, self.opened, true));
             }
             return;
         }
         match (self.home.take(), self.lease.take()) {
             (Some(mut home), Some(lease)) => {
-                let (opened, is_kept, is_reading) = (self.opened, true, false);
-                *home = Some(Self { lease: Some(lease), opened, home: None, is_kept, is_reading });
+                *home = Some(Self::new(lease, self.opened, true));
             }
             (None, Some(lease)) if self.is_kept => lease.discard(),
             _ => {}

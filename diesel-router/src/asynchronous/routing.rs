@@ -2,36 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use diesel::{
-    QueryResult,
-    pg::Pg,
-    query_builder::{QueryFragment, QueryId},
-    result::Error,
-};
-use diesel_async::{SimpleAsyncConnection, pooled_connection::PoolableConnection};
+use diesel::{QueryResult, result::Error};
+use diesel_async::pooled_connection::PoolableConnection;
 use read_router::{
     Ask, Destination, Misrouted, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Served, StatementKind, View,
     live::{self, Admission, Busy, Call, GaveUp, Settling, SharedSession, Step},
 };
 
 use super::{
-    collected::Collected,
     doubt,
     finish::finish,
     node::{Checked, Kept},
     router::Inner,
     rows::{AsyncRows, Begun, Held, Source},
     runtime::timeout,
-    schema::Types,
+    statement::{Output, Prepared, Ran, Wanted, run},
     text,
     transaction::{Pinned, has_opened},
     watch::{changed, while_serving},
 };
 use crate::{
-    control::{changes_schema, leaves_something, may_open},
+    control::{changes_schema, may_open},
     error::{Fault, Refusal, may_be_stale, unsent},
     instrument::Listener,
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// What the calls of one connection share; a copy of it goes with each call that may outlive its caller.
@@ -46,59 +41,6 @@ pub(crate) struct Handle {
     /// A connection of the primary that statements of this handle have left something with: a setting, a channel, a
     /// temporary table. Locked while it is in use.
     pub(crate) kept: Kept,
-}
-
-/// A statement, ready to go to any server.
-pub(crate) struct Prepared {
-    pub(crate) looked: Looked,
-    pub(crate) query: Collected,
-    /// How it reads, for the listener.
-    text: Option<String>,
-}
-
-/// What is wanted of a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    Rows,
-    Count,
-    /// Nothing, and its text may be several statements.
-    Batch,
-}
-
-/// What came of it.
-pub(crate) enum Output {
-    Rows(Box<AsyncRows>),
-    Count(usize),
-    /// Nothing but a transaction, which the text has left open.
-    Opened(Box<Pinned>),
-}
-
-impl Prepared {
-    /// How it reads, for the listener, once.
-    pub(crate) fn take_text(&mut self) -> Option<String> {
-        self.text.take()
-    }
-}
-
-impl Output {
-    pub(crate) fn of(rows: AsyncRows) -> Self {
-        Self::Rows(Box::new(rows))
-    }
-
-    pub(crate) fn rows(self) -> QueryResult<AsyncRows> {
-        match self {
-            Self::Rows(rows) => Ok(*rows),
-            Self::Count(_) | Self::Opened(_) => Err(Error::NotFound),
-        }
-    }
-
-    pub(crate) async fn count(self) -> QueryResult<usize> {
-        match self {
-            Self::Rows(rows) => rows.count().await,
-            Self::Count(count) => Ok(count),
-            Self::Opened(_) => Ok(0),
-        }
-    }
 }
 
 /// Why the chosen replica did not serve a read.
@@ -129,9 +71,6 @@ pub(crate) trait Attempt: Send {
     /// What the caller gets.
     type Out: Send;
 
-    /// The statement was refused as a write, for good.
-    fn refused(&self, handle: &Handle);
-
     /// The statement's text; empty if there is none yet.
     fn sql(&self) -> &str;
 
@@ -146,24 +85,6 @@ pub(crate) trait Attempt: Send {
 }
 
 impl Handle {
-    /// Writes a query out, with what is known of it; `types` are those known up to now.
-    pub(crate) fn prepare<Q: QueryFragment<Pg> + QueryId>(
-        &self,
-        query: &Q,
-        types: &Arc<Types>,
-    ) -> QueryResult<Prepared> {
-        let looked = self.inner.queries.look(&self.inner.watch.kinds, query)?;
-        let collected = Collected::new(&looked.sql, query, types)?;
-        let query_text = self.listener.is_some().then(|| diesel::debug_query::<Pg, _>(query).to_string());
-        let collected = if self.caches { collected } else { collected.uncached() };
-        Ok(Prepared { looked, query: collected, text: query_text })
-    }
-
-    /// A text that may be several statements.
-    pub(crate) fn prepare_text(&self, sql: &str) -> Prepared {
-        Prepared { looked: Looked::text(sql, &self.inner.watch.kinds), query: Collected::text(sql), text: None }
-    }
-
     /// Runs a statement outside of transactions on the server where it belongs.
     pub(crate) async fn run(&self, mut prepared: Prepared, wanted: Wanted) -> QueryResult<Output> {
         self.inner.check_open()?;
@@ -222,6 +143,7 @@ impl Handle {
                 connection.forget_statements();
                 out = run(&mut connection, &prepared.query, wanted).await;
             }
+            watch.was_run(&prepared.query.sql);
             if changes_schema(prepared.looked.kind, &prepared.query.sql) {
                 schema.changed();
             }
@@ -309,7 +231,6 @@ impl Handle {
                     let policy: Misrouted = self.inner.misrouted;
                     let repeat = call.misrouted(watch, node, attempt.sql(), policy, true);
                     if repeat {
-                        attempt.refused(self);
                         return Ok(Outcome::Misrouted(PrimaryReason::Misrouted));
                     }
                     return Err(error);
@@ -481,34 +402,12 @@ impl Handle {
     }
 }
 
-/// What a run has begun with.
-pub(crate) enum Ran {
-    Rows(Begun),
-    Count(usize),
-}
-
-/// Runs the statement on this connection.
-pub(crate) async fn run(connection: &mut Checked, query: &Collected, wanted: Wanted) -> QueryResult<Ran> {
-    match wanted {
-        Wanted::Rows => Begun::run(connection, query).await.map(Ran::Rows),
-        Wanted::Count => {
-            let run = diesel_async::AsyncConnectionCore::execute_returning_count(&mut **connection, query.query());
-            run.await.map(Ran::Count)
-        }
-        Wanted::Batch => connection.batch_execute(&query.sql).await.map(|()| Ran::Count(0)),
-    }
-}
-
 struct ReadOnce<'a> {
     prepared: &'a mut Prepared,
 }
 
 impl Attempt for ReadOnce<'_> {
     type Out = AsyncRows;
-
-    fn refused(&self, handle: &Handle) {
-        handle.inner.queries.refuse(&self.prepared.looked);
-    }
 
     fn sql(&self) -> &str {
         &self.prepared.query.sql

@@ -62,7 +62,12 @@ pub(crate) async fn position(connection: &AsyncPgConnection) -> QueryResult<Answ
 
 /// The columns of the first row.
 fn row<const N: usize>(rows: &[Vec<Option<String>>]) -> [Option<&str>; N] {
+    rows.first().map_or([None; N], |row| columns(row))
+}
+
+/// The columns of a row; those that it does not have are NULL.
+pub(crate) fn columns<const N: usize>(row: &[Option<String>]) -> [Option<&str>; N] {
     let mut columns = [None; N];
-    columns.iter_mut().zip(rows.first().into_iter().flatten()).for_each(|(column, text)| *column = text.as_deref());
+    columns.iter_mut().zip(row).for_each(|(column, text)| *column = text.as_deref());
     columns
 }

@@ -14,11 +14,12 @@ use diesel_async::{
 use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
+    beginning::Beginning,
     connection::{AsyncReadConnection, AsyncRoutingConnection},
     establish,
-    routing::{Output, Prepared, Wanted},
     rows::AsyncRows,
-    transaction::{Beginning, RoutedTransactions},
+    statement::{Output, Prepared, Wanted},
+    transaction::RoutedTransactions,
 };
 use crate::{
     control::{self, Control},

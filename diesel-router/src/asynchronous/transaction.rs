@@ -1,6 +1,6 @@
 //! Transactions, whole on one connection.
 
-use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use diesel::{
     QueryResult,
@@ -11,25 +11,28 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
 };
 use read_router::{
-    NodeId, Opened, PrimaryReason, Proof, ReadOptions, View, WriteId,
-    live::{Busy, Call},
+    NodeId, Opened, WriteId,
+    live::{Busy, SchemaChanges},
 };
 
 use super::{
+    beginning::Beginning,
+    clean::clean_later,
     connection::AsyncReadConnection,
     doubt,
     finish::finish,
     node::Checked,
-    routing::{Attempt, Handle, Missed, Outcome, Output, Prepared, Ran, Wanted, run},
+    routing::Handle,
     rows::{Seen, Source},
-    runtime::{spawn, timeout},
     schema::{Oids, TypeName, Types, look_up},
+    statement::{Output, Prepared, Ran, Wanted, run},
     watch::while_serving,
 };
 use crate::{
-    control::{changes_schema, is_several, leaves_something},
-    error::{Fault, lost, may_be_stale, unsent},
+    control::{changes_schema, is_several},
+    error::{lost, may_be_stale, unsent},
     instrument::Listener,
+    left::leaves_something,
 };
 
 /// The transaction manager of routing connections: a transaction has one connection from its beginning to its end.
@@ -40,13 +43,15 @@ pub struct RoutedTransactions;
 pub(crate) struct Pinned {
     /// Taken by the transaction's end only.
     connection: Option<Checked>,
-    handle: Handle,
+    pub(super) handle: Handle,
     place: Seen,
     _busy: Option<Busy>,
     /// Types that were looked up in here: nobody else may see them yet.
     types: HashMap<TypeName, Oids>,
     /// Something ran that what is known of the schema outside does not cover.
     changed_schema: bool,
+    /// What of it concerns the kinds of statements.
+    changes: SchemaChanges,
     /// Something ran that leaves something with the connection.
     leaves: bool,
     /// A text that may have a COMMIT in it is under way, or was when its caller went away.
@@ -54,15 +59,7 @@ pub(crate) struct Pinned {
     /// A savepoint's statement is under way, or was when its caller went away.
     in_control: bool,
     /// The connection is of no use any more.
-    is_lost: bool,
-}
-
-/// How a transaction begins.
-#[derive(Debug)]
-pub struct Beginning {
-    pub(crate) sql: String,
-    pub(crate) is_read_only: bool,
-    pub(crate) is_serializable: bool,
+    pub(super) is_lost: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -78,19 +75,10 @@ enum End {
     RollBack,
 }
 
-/// As long may a rollback take that nobody waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 const TAKEN: &str = "only the transaction's end takes the connection, and nothing comes after it";
 
-impl Beginning {
-    pub(crate) fn plain() -> Self {
-        Self { sql: "BEGIN".to_owned(), is_read_only: false, is_serializable: false }
-    }
-}
-
 impl Pinned {
-    fn new(connection: Checked, handle: Handle, place: Seen, busy: Option<Busy>) -> Self {
+    pub(super) fn new(connection: Checked, handle: Handle, place: Seen, busy: Option<Busy>) -> Self {
         Self {
             connection: Some(connection),
             handle,
@@ -98,6 +86,7 @@ impl Pinned {
             _busy: busy,
             types: HashMap::new(),
             changed_schema: false,
+            changes: SchemaChanges::default(),
             leaves: false,
             unheard: None,
             in_control: false,
@@ -113,7 +102,7 @@ impl Pinned {
         Ok(pinned)
     }
 
-    fn connection(&mut self) -> &mut Checked {
+    pub(super) fn connection(&mut self) -> &mut Checked {
         self.connection.as_mut().expect(TAKEN)
     }
 
@@ -161,7 +150,7 @@ impl Pinned {
     }
 
     /// Waits for the transaction's server, but not for a replica that no longer answers.
-    async fn waiting<T>(
+    pub(super) async fn waiting<T>(
         handle: &Handle,
         place: Seen,
         is_lost: &mut bool,
@@ -186,6 +175,7 @@ impl Pinned {
         let changes = changes_schema(prepared.looked.kind, &prepared.query.sql);
         self.leaves |= leaves_something(prepared.looked.kind, &prepared.query.sql);
         self.changed_schema |= changes;
+        self.changes.note(&prepared.query.sql);
         if matches!(place, Seen::Primary(_)) && is_several(&prepared.query.sql) {
             self.unheard = Some(handle.session.with(|session| {
                 let write = self.unheard.unwrap_or_else(|| session.write_sent());
@@ -217,6 +207,7 @@ impl Pinned {
         let out = Self::waiting(&handle, place, is_lost, work).await;
         // The server answers in order: this was the answer to what nobody waited for, too.
         if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), place) {
+            self.changes.committed(&handle.inner.watch);
             let limit = handle.inner.watch.config.probe_timeout;
             let in_doubt = match &out {
                 Err(error) => doubt::leaves_in_doubt(self.connection(), error, limit).await,
@@ -299,6 +290,9 @@ impl Pinned {
             if self.changed_schema {
                 handle.inner.schema.changed();
             }
+            if end == End::Commit {
+                self.changes.committed(watch);
+            }
             match (write, place) {
                 (Some(write), Seen::Primary(opened)) => settle(&handle, write, opened, in_doubt),
                 _ => self.touched(),
@@ -315,7 +309,7 @@ impl Pinned {
     }
 
     /// Gives the connection back if no transaction is open on it, and else closes it.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let status = AnsiTransactionManager::transaction_manager_status_mut(&mut *connection);
         if self.is_lost || !matches!(status.transaction_depth(), Ok(None)) {
@@ -336,6 +330,7 @@ impl Drop for Pinned {
         if let (Some(write), Seen::Primary(opened)) = (self.unheard.take(), self.place) {
             // Its server process ends once it has run the text.
             connection.discard();
+            self.changes.committed(&self.handle.inner.watch);
             settle(&self.handle, write, opened, true);
         } else if self.is_lost {
             connection.discard();
@@ -351,140 +346,6 @@ fn settle(handle: &Handle, write: WriteId, opened: Option<Opened>, in_doubt: boo
         doubt::settle_later(handle.inner.downgrade(), handle.session.clone(), write, opened);
     } else {
         handle.session.acknowledged(&handle.inner.watch, write, opened);
-    }
-}
-
-/// Ends in the background what is open on the connection, and gives it back; if that does not work it is closed.
-pub(crate) fn clean_later(connection: Checked, then: &'static str) {
-    let mut unclean = Unclean(Some(connection));
-    spawn(async move {
-        let Some(connection) = &mut unclean.0 else { return };
-        if let Ok(Ok(())) = timeout(PATIENCE, connection.end_open(then)).await {
-            drop(unclean.0.take());
-        }
-    });
-}
-
-/// A connection that is closed, unless it is taken out: also where there is no runtime to clean it, or none any more.
-struct Unclean(Option<Checked>);
-
-impl Drop for Unclean {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            connection.discard();
-        }
-    }
-}
-
-impl Handle {
-    /// Begins a transaction.
-    pub(crate) async fn begin(&self, beginning: Beginning) -> QueryResult<Pinned> {
-        self.inner.check_open()?;
-        match self.view {
-            View::Read(options) if beginning.is_read_only => self.begin_read(&beginning, options).await,
-            view => {
-                let (reason, watch) = (PrimaryReason::Transaction, &self.inner.watch);
-                watch.to_primary(&self.session, view.class(), reason, Duration::ZERO);
-                let connection = self.primary().await?;
-                self.begin_on_primary(connection, beginning.sql).await
-            }
-        }
-    }
-
-    /// A read-only transaction of a class.
-    async fn begin_read(&self, beginning: &Beginning, options: ReadOptions) -> QueryResult<Pinned> {
-        let mut call = Call::new(options);
-        let outcome = if !beginning.is_serializable {
-            self.serve(&mut call, &mut BeginOnce { sql: &beginning.sql }).await?
-        } else if call.may_fall_back() {
-            Outcome::Primary(PrimaryReason::Isolation)
-        } else {
-            return Err(self.refuse(&call, PrimaryReason::Isolation));
-        };
-        match outcome {
-            Outcome::Served(pinned) => Ok(pinned),
-            Outcome::Primary(reason) | Outcome::Misrouted(reason) => {
-                let (connection, reason) = self.acquire_primary(Some(&call), reason).await?;
-                self.inner.watch.to_primary(&self.session, Some(call.class()), reason, call.waited());
-                self.begin_on_primary(connection, beginning.sql.clone()).await
-            }
-        }
-    }
-
-    async fn begin_on_primary(&self, connection: Checked, sql: String) -> QueryResult<Pinned> {
-        let opened: Option<Opened> = connection.opened;
-        self.begin_on(connection, Seen::Primary(opened), None, sql).await
-    }
-
-    /// Begins a transaction, and rolls it back in the background if the caller goes away.
-    async fn begin_on(
-        &self,
-        mut connection: Checked,
-        place: Seen,
-        busy: Option<Busy>,
-        sql: String,
-    ) -> QueryResult<Pinned> {
-        let node = match place {
-            Seen::Primary(_) => NodeId::PRIMARY,
-            Seen::Replica { node, .. } => node,
-        };
-        self.listen(&mut connection, node, None);
-        let mut pinned = Pinned::new(connection, self.clone(), place, busy);
-        let work = async move {
-            let (handle, is_lost) = (pinned.handle.clone(), &mut false);
-            let begin = AnsiTransactionManager::begin_transaction_sql(&mut **pinned.connection(), &sql);
-            let begun = Pinned::waiting(&handle, place, is_lost, begin).await;
-            pinned.is_lost = *is_lost;
-            match begun {
-                Ok(()) => Ok(pinned),
-                Err(error) => {
-                    pinned.release();
-                    Err(error)
-                }
-            }
-        };
-        finish(work, || {}).await
-    }
-}
-
-struct BeginOnce<'a> {
-    sql: &'a str,
-}
-
-impl Attempt for BeginOnce<'_> {
-    type Out = Pinned;
-
-    fn refused(&self, _: &Handle) {}
-
-    fn sql(&self) -> &str {
-        ""
-    }
-
-    /// Where the connection itself must be asked, it is asked before the transaction begins: a sample inside of it would
-    /// take the snapshot first.
-    async fn attempt(
-        &mut self,
-        handle: &Handle,
-        call: &Call,
-        node: NodeId,
-        proof: &Proof,
-        busy: Busy,
-    ) -> Result<Pinned, Missed> {
-        let connection = handle.acquire_proven(call, node, proof).await?;
-        let served = call.served(&handle.inner.watch, node);
-        let place = Seen::Replica { node, proof: *proof, served };
-        match handle.begin_on(connection, place, Some(busy), self.sql.to_owned()).await {
-            Ok(pinned) => {
-                handle.session.served(served);
-                Ok(pinned)
-            }
-            Err(error) => {
-                if Fault::of(&error) == Fault::Gone {
-                    handle.inner.watch.read_failed(node);
-                }
-                Err(handle.elsewhere(call, node, "no transaction", error))
-            }
-        }
     }
 }
 

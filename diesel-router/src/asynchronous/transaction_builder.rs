@@ -6,8 +6,8 @@ use diesel::{QueryResult, pg::Pg};
 use diesel_async::{AsyncConnection, TransactionManager};
 
 use super::{
+    beginning::Beginning,
     connection::{AsyncReadConnection, AsyncRoutingConnection},
-    transaction::Beginning,
 };
 
 /// The options of a transaction that is about to begin; as diesel-async's own

@@ -7,12 +7,13 @@ use diesel::{
     r2d2::{self, ConnectionManager},
 };
 use read_router::{
-    Config, Misrouted, NodeId, Session, Sessions, Unannotated, check_addresses, check_first_answers,
+    Config, Known, Misrouted, NodeId, PinError, Pins, Session, Sessions, Unannotated, check_addresses,
+    check_first_answers,
     live::{SharedSession, Watch},
 };
 
 use super::{
-    Replica, Router, Source,
+    Replica, Router, Source, catalogue,
     monitor::{Failed, First, Monitors, Target},
     node::Node,
     router::{Inner, lazy},
@@ -32,6 +33,7 @@ pub struct Builder {
     misrouted: Misrouted,
     sessions: Sessions,
     unannotated: Unannotated,
+    pins: Result<Pins, PinError>,
     pool_size: u32,
     map_pool: Option<MapPool>,
 }
@@ -48,6 +50,7 @@ impl Builder {
             misrouted: Misrouted::default(),
             sessions: Sessions::default(),
             unannotated: Unannotated::default(),
+            pins: Ok(Pins::new()),
             pool_size: POOL_SIZE,
             map_pool: None,
         }
@@ -93,7 +96,8 @@ impl Builder {
         self
     }
 
-    /// Asks every node once and starts the probes, one thread for each node.
+    /// Asks every node once and starts the probes, one thread for each node, and with replicas one that reads the primary's
+    /// [catalogue](read_router::Catalogue).
     ///
     /// # Errors
     /// If the primary cannot be reached or is a replica, if a replica belongs to another cluster, is a second primary
@@ -101,12 +105,14 @@ impl Builder {
     /// refuses the login, which libpq does not tell apart: the event says so.
     pub fn connect(self) -> Result<Router, Error> {
         self.config.check()?;
+        let pins = self.pins?;
         let urls: Vec<_> = self.replicas.iter().filter_map(|replica| replica.source.url()).collect();
         check_addresses(&urls)?;
         let primary_url = self.primary.url().map(ToOwned::to_owned);
         let (pool_size, map_pool) = (self.pool_size, self.map_pool);
         let (sources, configs): (Vec<_>, Vec<_>) = self.replicas.into_iter().map(|r| (r.source, r.config)).unzip();
         let watch = Arc::new(Watch::new(configs, self.config));
+        watch.kinds.set_known(Known::new(pins));
         let sources: Vec<_> = std::iter::once(self.primary).chain(sources).collect();
         let mut targets = Vec::with_capacity(sources.len());
         for (index, source) in sources.iter().enumerate() {
@@ -152,6 +158,10 @@ impl Builder {
             primary_url,
             this: this.clone(),
         });
+        if let Some(target) = targets.first().filter(|_| has_replicas) {
+            catalogue::read_once(&inner.watch, target, inner.watch.config.probe_timeout);
+            monitors.start_catalogue(target.clone());
+        }
         for (index, (target, first)) in targets.into_iter().zip(firsts).enumerate() {
             monitors.start(NodeId::from_index(index), target, first);
         }

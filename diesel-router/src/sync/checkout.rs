@@ -5,7 +5,10 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use diesel::{PgConnection, QueryResult, connection::SimpleConnection};
+use diesel::{
+    PgConnection, QueryResult,
+    connection::{Instrumentation, SimpleConnection},
+};
 use read_router::{
     NodeId, PrimaryReason, Proof, ReadOptions, Session, Token,
     live::{Busy, Call, SharedSession},
@@ -14,9 +17,10 @@ use read_router::{
 
 use super::{
     Router, RoutingConnection,
+    checked::Checked,
     context::{Attempt, Context, Routed},
     doubt,
-    node::Checked,
+    node::Wishes,
 };
 use crate::{error::Refusal, kinds::Looked};
 
@@ -47,6 +51,21 @@ use crate::{error::Refusal, kinds::Looked};
 /// # Not guaranteed
 /// It proves its class when it is taken, not again later: a write of the session that comes after is not covered, and a
 /// bound in seconds counts up to the taking. It has no time limit of its own.
+///
+/// # What it costs, and what is cleaned up
+/// A connection that served reads before and has been idle for less than a second is given out, and taken back, without a
+/// question to the server. What runs on it is told by its instrumentation, and says what the next user would find:
+/// - after reads, writes, definitions and transactions, `SET LOCAL` included: nothing;
+/// - after a setting, `LISTEN`, a temporary table, a session's advisory lock, a prepared statement, a cursor `WITH HOLD`:
+///   the connection is closed, so that settings of the pool's own are not reset, and the next one is opened fresh;
+/// - after a call of what is not known to be harmless (a function that is not in the
+///   [catalogue](read_router::Catalogue) as such and not pinned, `CALL`, `DO`, several statements in one text): read-only
+///   mode and the time limit are set again before it is used again, in one round trip; what else such code has set stays;
+/// - an open transaction is rolled back, since the connection is closed.
+///
+/// An instrumentation of the caller's own is told through [`set_instrumentation`](diesel::Connection::set_instrumentation)
+/// of the guard. Put in our place on the [`PgConnection`] itself it leaves nobody who looks, and the connection is closed.
+/// Of a connection on which a pool's own set-up has put one, nothing is known: it is as after an unknown call.
 pub struct Checkout {
     router: Router,
     session: SharedSession,
@@ -63,7 +82,8 @@ enum Place {
 /// A guard on the primary, for code that is bound to [`PgConnection`] and writes.
 ///
 /// While it lives the session's strict reads go to the primary: what it does is not seen statement by statement. When
-/// it is dropped the session has seen all of it, and a transaction that is still open is rolled back.
+/// it is dropped the session has seen all of it, and a transaction that is still open is rolled back. What is left on the
+/// connection has it closed, as that of a [`Checkout`]; what functions, procedures and triggers do is not seen.
 pub struct WriteCheckout {
     router: Router,
     session: SharedSession,
@@ -103,7 +123,7 @@ impl RoutingConnection {
         let mut checked = context.inner().primary().acquire(&context.wishes)?;
         context.to_primary(None, PrimaryReason::GivenOut, None);
         context.session.with(Session::given_out);
-        checked.given_out(&context.wishes);
+        checked.lend(&context.wishes, &context.inner().watch);
         Ok(WriteCheckout { router: context.router.clone(), session: context.session.clone(), checked: Some(checked) })
     }
 }
@@ -134,7 +154,7 @@ fn checkout(context: &mut Context, options: ReadOptions) -> QueryResult<Checkout
             (checkout_primary(context, &call, PrimaryReason::ReplicaFailed)?, Place::Primary)
         }
     };
-    checked.given_out(&context.wishes);
+    checked.lend(&context.wishes, &context.inner().watch);
     let (router, session) = (context.router.clone(), context.session.clone());
     Ok(Checkout { router, session, checked: Some(checked), place })
 }
@@ -159,6 +179,10 @@ fn checkout_primary(context: &mut Context, call: &Call, reason: PrimaryReason) -
 const HELD: &str = "a guard holds its connection until it is dropped, finished or detached";
 
 impl Checkout {
+    pub(super) fn tell(&mut self, told: impl Instrumentation) {
+        self.checked.as_mut().expect(HELD).tell(told);
+    }
+
     /// The server that it leads to.
     #[must_use]
     pub fn node(&self) -> NodeId {
@@ -187,9 +211,7 @@ impl Drop for Checkout {
     fn drop(&mut self) {
         let Some(mut checked) = self.checked.take() else { return };
         let (watch, opened) = (&self.router.inner.watch, checked.opened);
-        if checked.is_left_open() {
-            checked.spoil();
-        }
+        checked.end_loan(&Wishes::none(), false);
         match &self.place {
             Place::Replica { proof, .. } => {
                 if checked.is_lost(None) {
@@ -206,12 +228,16 @@ impl Drop for Checkout {
 }
 
 impl WriteCheckout {
+    pub(super) fn tell(&mut self, told: impl Instrumentation) {
+        self.checked.as_mut().expect(HELD).tell(told);
+    }
+
     /// Gives the connection back and returns the session's token, which covers all that was done with it.
     ///
     /// # Errors
     /// If a transaction is still open, which is rolled back.
     pub fn finish(mut self) -> QueryResult<Token> {
-        let is_open = self.checked.as_mut().is_some_and(Checked::is_left_open);
+        let is_open = self.checked.as_mut().is_some_and(|checked| checked.end_loan(&Wishes::none(), false).is_open);
         let mut connection = self.router.with_session(self.session.clone());
         drop(self);
         if is_open { Err(Refusal::InTransaction.into()) } else { Ok(connection.token()) }
@@ -261,11 +287,15 @@ impl DerefMut for WriteCheckout {
 impl Drop for WriteCheckout {
     fn drop(&mut self) {
         if let Some(mut checked) = self.checked.take() {
-            if checked.is_left_open() {
-                checked.spoil();
-            }
+            checked.end_loan(&Wishes::none(), false);
             self.settle(&mut checked);
         }
+    }
+}
+
+impl Detached {
+    pub(super) fn tell(&mut self, told: impl Instrumentation) {
+        self.0.tell(told);
     }
 }
 

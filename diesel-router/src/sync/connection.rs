@@ -118,8 +118,9 @@ impl RoutingConnection {
     /// The primary's own connection, for what Diesel offers on nothing else: COPY TO, and code that is bound to
     /// [`PgConnection`].
     ///
-    /// It is this handle's for as long as it is borrowed, and from then on what the handle uses on the primary. Until
-    /// the handle is used again, or dropped, strict reads of the session go to the primary. In a transaction it is the
+    /// It is this handle's for as long as it is borrowed. Where something is left on it, as after `LISTEN` or `SET`, it is
+    /// from then on what the handle uses on the primary. Until the handle is used again, or dropped, strict reads of the
+    /// session go to the primary. In a transaction it is the
     /// transaction's connection; one that is begun here goes on.
     ///
     /// # Errors

@@ -11,7 +11,8 @@ use read_router::{
 
 use super::{
     Router,
-    node::{Checked, Node, Wishes},
+    checked::Checked,
+    node::{Node, Wishes},
     question,
     router::Inner,
 };
@@ -131,7 +132,6 @@ impl Context {
                     if !call.misrouted(self.watch(), node, &looked.sql, policy, true) {
                         return Err(error);
                     }
-                    self.inner().queries.refuse(looked);
                     return Ok(Routed::Write(PrimaryReason::Misrouted));
                 }
                 Attempt::Unclear(error) => {
@@ -224,6 +224,8 @@ impl Context {
             let again = match limit {
                 None if is_over => checked.limit(None).is_ok(),
                 Some(_) if is_over => false,
+                // Nothing that it has cached can be stale.
+                _ if checked.is_new() => false,
                 _ => {
                     checked.forget_schema();
                     true

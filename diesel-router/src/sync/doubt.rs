@@ -2,7 +2,6 @@
 
 use std::{sync::Weak, thread, time::Duration};
 
-use diesel::connection::CacheSize;
 use read_router::{
     Opened, WriteId, events,
     live::{SharedSession, now},
@@ -50,8 +49,7 @@ pub(super) fn settle_later(inner: Weak<Inner>, session: SharedSession, write: Wr
 /// Whether the process behind the lost connection is known to be gone. `end_it` has the server end it first, which the
 /// role that owns it may do.
 fn is_over(inner: &Inner, lost: Opened, end_it: bool) -> bool {
-    let wishes = Wishes { cache: CacheSize::Unbounded, listener: None, is_explicit: false };
-    let Ok(mut checked) = inner.primary().acquire(&wishes) else { return false };
+    let Ok(mut checked) = inner.primary().acquire(&Wishes::none()) else { return false };
     let Some(now) = checked.opened else { return false };
     if now.greeting.instance != lost.greeting.instance {
         // The server was restarted, or the name points to another one: no process of the old one serves us. An old

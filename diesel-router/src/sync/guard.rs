@@ -52,7 +52,7 @@ macro_rules! is_a_connection {
             }
 
             fn set_instrumentation(&mut self, instrumentation: impl Instrumentation) {
-                (**self).set_instrumentation(instrumentation);
+                self.tell(instrumentation);
             }
 
             fn set_prepared_statement_cache_size(&mut self, size: CacheSize) {

@@ -17,10 +17,10 @@ use read_router::{
 };
 
 use super::{
+    checked::{Checked, Returned},
     context::{Context, Routed},
     control::{self, Control},
     doubt,
-    node::Checked,
     rows::Rows,
     transaction::Transaction,
 };
@@ -28,6 +28,7 @@ use crate::{
     error::{Fault, Refusal, may_be_stale},
     instrument::{Forwarder, Listener},
     kinds::Looked,
+    left::{Left, leaves_something},
 };
 
 /// A session's connections: those of the pools, and those that it holds now.
@@ -78,17 +79,15 @@ impl Handle {
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {
             let opened = given.opened;
-            let is_open =
-                !matches!(given.depth(), Ok(None)) || !is_last && given.has_open_transaction(&self.context.wishes);
+            let Returned { is_open, left } = given.end_loan(&self.context.wishes, is_last);
             if given.depth().is_err() {
                 let write = self.context.session.with(Session::write_sent);
                 self.doubt(write, opened);
             } else if is_open {
                 // It was begun there and goes on here.
                 self.transaction.adopt(given, true);
-            } else {
-                given.spoil();
-                self.context.home = Some(given);
+            } else if given.is_spoiled() || left != Left::Nothing {
+                self.context.give_back(given, true);
             }
             self.context.contact(opened);
             self.context.session.with(Session::taken_back);
@@ -171,7 +170,8 @@ impl Handle {
         if self.transaction.is_open() {
             return self.transaction.on_primary(&self.context);
         }
-        let checked = self.context.take_primary()?;
+        let mut checked = self.context.take_primary()?;
+        checked.lend(&self.context.wishes, &self.context.inner().watch);
         self.context.to_primary(view.class(), PrimaryReason::GivenOut, None);
         self.context.session.with(Session::given_out);
         Ok(self.given.insert(checked))
@@ -228,6 +228,7 @@ impl Handle {
         context.to_primary(view.class(), reason, None);
         let write = context.session.with(Session::write_sent);
         let out = run(&mut checked);
+        context.watch().was_run(&looked.sql);
         if control::changes_schema(looked.kind, &looked.sql) {
             checked.schema_changed();
         }
@@ -244,7 +245,7 @@ impl Handle {
         if control::may_open(&looked.sql) && checked.has_open_transaction(&context.wishes) {
             self.transaction.adopt(checked, is_home);
         } else {
-            let keep = is_home || out.is_ok() && control::leaves_something(looked.kind, &looked.sql);
+            let keep = is_home || out.is_ok() && leaves_something(looked.kind, &looked.sql);
             context.give_back(checked, keep);
         }
         out

@@ -30,8 +30,8 @@ pub(super) enum Target {
     Pool(Pool),
 }
 
-/// A connection that only the probes use.
-enum Own {
+/// A connection that only our own questions use.
+pub(super) enum Own {
     Plain(Box<PgConnection>),
     /// One of the application's pool, kept.
     Pooled(PooledConnection<ConnectionManager<PgConnection>>),
@@ -54,7 +54,7 @@ pub(super) struct Failed {
 
 /// What the threads of one router share with it.
 pub(super) struct Monitors {
-    watch: Arc<Watch>,
+    pub(super) watch: Arc<Watch>,
     stop: AtomicBool,
     /// When the probe that is under way was begun, for each node, in nanoseconds; zero if there is none.
     begun: Box<[AtomicU64]>,
@@ -93,7 +93,7 @@ impl Monitors {
     }
 
     /// Without a thread a node counts as not answering once its last answer is old.
-    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) {
+    pub(super) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) {
         if let Err(error) = thread::Builder::new().name(name).spawn(work) {
             tracing::warn!(target: "read_router::monitor", %error, "no thread for the probes");
         }
@@ -103,9 +103,10 @@ impl Monitors {
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.watch.wake();
+        self.wake_catalogue();
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
@@ -189,6 +190,18 @@ impl Target {
     }
 
     fn open(&self, limit: Duration) -> Result<(Own, Greeting), Failed> {
+        let mut connection = self.connect(limit, limit)?;
+        match question::greeting(&mut connection).map_err(Failed::query)? {
+            Some(greeting) => Ok((connection, greeting)),
+            None => Err(Failed {
+                failure: Failure::Answer,
+                source: ConnectionError::BadConnection("the server would not say which one it is".to_owned()),
+            }),
+        }
+    }
+
+    /// A connection that is nobody else's, waited for so long at most, with this time limit for its statements.
+    pub(super) fn connect(&self, wait: Duration, limit: Duration) -> Result<Own, Failed> {
         let mut connection = match self {
             Self::Url(url) => {
                 let opened = PgConnection::establish(&url::of_probe(url, limit));
@@ -196,7 +209,7 @@ impl Target {
                 Own::Plain(Box::new(opened))
             }
             Self::Pool(pool) => {
-                let taken = pool.get_timeout(limit).map_err(|error| Failed {
+                let taken = pool.get_timeout(wait).map_err(|error| Failed {
                     failure: Failure::Timeout,
                     source: ConnectionError::BadConnection(error.to_string()),
                 })?;
@@ -205,13 +218,7 @@ impl Target {
         };
         let milliseconds = limit.as_millis().clamp(1, i32::MAX as u128);
         connection.batch_execute(&format!("SET statement_timeout = {milliseconds}")).map_err(Failed::query)?;
-        match question::greeting(&mut connection).map_err(Failed::query)? {
-            Some(greeting) => Ok((connection, greeting)),
-            None => Err(Failed {
-                failure: Failure::Answer,
-                source: ConnectionError::BadConnection("the server would not say which one it is".to_owned()),
-            }),
-        }
+        Ok(connection)
     }
 }
 

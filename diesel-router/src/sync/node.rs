@@ -1,7 +1,6 @@
 //! One server's pool.
 
 use std::{
-    ops::{Deref, DerefMut},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,13 +9,9 @@ use std::{
 };
 
 use diesel::{
-    Connection, PgConnection, QueryResult,
-    connection::{
-        AnsiTransactionManager, CacheSize, Instrumentation, InstrumentationEvent, SimpleConnection, TransactionManager,
-        TransactionManagerStatus, get_default_instrumentation,
-    },
-    r2d2::{ConnectionManager, PooledConnection, R2D2Connection},
-    result::Error,
+    Connection, QueryResult,
+    connection::{CacheSize, SimpleConnection},
+    r2d2::{PooledConnection, R2D2Connection},
 };
 use read_router::{
     NodeId, Opened, Time,
@@ -25,13 +20,14 @@ use read_router::{
 };
 
 use super::{
-    control, question,
+    checked::{Checked, Lost, Notes, spoil},
+    question,
     schema::{self, Schema},
     source::Pool,
 };
 use crate::{
     error::{Fault, unsent},
-    instrument::Listener,
+    instrument::{Listener, Silent},
 };
 
 /// One server of the configuration.
@@ -47,9 +43,6 @@ pub(super) struct Node {
     lost: Lost,
 }
 
-/// When a connection of the pool was last found to be lost, in nanoseconds: others may be too.
-type Lost = Arc<AtomicU64>;
-
 /// How long connections were waited for.
 #[derive(Default)]
 struct Times {
@@ -57,23 +50,6 @@ struct Times {
     waited_us: AtomicU64,
 }
 
-/// What is kept with a pooled connection for its life.
-struct Notes {
-    opened: Option<Opened>,
-    /// The schema of its database, and its version when the caches were empty.
-    schema: Schema,
-    version: u64,
-    cache: CacheSize,
-    /// The server's own time limit of statements and the one that is set now, in milliseconds; zero means none.
-    limit: (u64, u64),
-    read_only: bool,
-    used: Time,
-    /// Nothing of what it has cached can be stale.
-    is_new: bool,
-}
-
-/// No schema has this version.
-const STALE: u64 = u64::MAX;
 /// A connection that has been idle for longer is asked whether it is alive.
 const PING_IDLE: Duration = Duration::from_secs(1);
 /// How often one who waits for a replica's connection looks whether the replica still serves.
@@ -88,15 +64,11 @@ pub(super) struct Wishes {
     pub(super) is_explicit: bool,
 }
 
-/// A connection of a pool, with what is known of it. Dropped, it goes back, unless something was left open on it.
-pub(super) struct Checked {
-    connection: PooledConnection<ConnectionManager<PgConnection>>,
-    pub(super) node: NodeId,
-    pub(super) opened: Option<Opened>,
-    is_ours: bool,
-    lost: Lost,
-    spoiled: bool,
-    dressed: bool,
+impl Wishes {
+    /// Of one who wants nothing.
+    pub(super) fn none() -> Self {
+        Self { cache: CacheSize::Unbounded, listener: None, is_explicit: false }
+    }
 }
 
 impl Node {
@@ -216,6 +188,8 @@ impl Node {
             lost: self.lost.clone(),
             spoiled: false,
             dressed: false,
+            is_lent: false,
+            is_looked_at: false,
         })
     }
 
@@ -235,31 +209,25 @@ impl Node {
                 schema,
                 cache: CacheSize::Unbounded,
                 limit: (limit, limit),
-                read_only: self.read_only,
+                is_set: true,
                 used: now(),
                 is_new: true,
             };
             PooledConnection::extensions_mut(&mut checked.connection).insert(notes);
         } else {
             let Checked { connection, .. } = checked;
-            let (used, read_only, in_recovery) = match PooledConnection::extensions(connection).get::<Notes>() {
-                Some(notes) => {
-                    let in_recovery = notes.opened.is_some_and(|opened| opened.greeting.branch.is_none());
-                    (notes.used, notes.read_only, in_recovery)
-                }
-                None => (now(), self.read_only, false),
-            };
+            let Some(notes) = PooledConnection::extensions(connection).get::<Notes>() else { return Ok(()) };
+            let (used, is_set, own_limit) = (notes.used, notes.is_set, notes.limit.0);
+            let in_recovery = notes.opened.is_some_and(|opened| opened.greeting.branch.is_none());
             let lost = Time::from_nanos(self.lost.load(Ordering::Acquire));
-            if used <= lost || now().since(used) > PING_IDLE {
-                connection.ping()?;
-            }
-            // It was given out, and may have been told otherwise.
-            if self.read_only && !read_only {
-                // The server's own time limit is known since the connection was opened, and set before the next statement.
-                connection.batch_execute(probe::READ_ONLY)?;
+            if self.read_only && !is_set {
+                // It was given out, and may have been told otherwise.
+                connection.batch_execute(&format!("{}; SET statement_timeout = {own_limit}", probe::READ_ONLY))?;
                 if let Some(notes) = PooledConnection::extensions_mut(connection).get_mut::<Notes>() {
-                    notes.read_only = true;
+                    (notes.is_set, notes.limit.1) = (true, own_limit);
                 }
+            } else if used <= lost || now().since(used) > PING_IDLE {
+                connection.ping()?;
             }
             // The primary's name led to a standby, which may have been promoted.
             if self.id.is_primary() && in_recovery {
@@ -299,227 +267,4 @@ impl Node {
         }
         checked
     }
-}
-
-impl Checked {
-    fn notes(&self) -> Option<&Notes> {
-        PooledConnection::extensions(&self.connection).get()
-    }
-
-    fn notes_mut(&mut self) -> Option<&mut Notes> {
-        PooledConnection::extensions_mut(&mut self.connection).get_mut()
-    }
-
-    /// Closes the connection.
-    pub(super) fn discard(mut self) {
-        self.spoiled = true;
-    }
-
-    /// It is not to be used again by anybody else.
-    pub(super) fn spoil(&mut self) {
-        self.spoiled = true;
-    }
-
-    /// Whether nothing that it has cached can be stale.
-    pub(super) fn is_new(&self) -> bool {
-        self.notes().is_some_and(|notes| notes.is_new)
-    }
-
-    /// Forgets what may be stale.
-    pub(super) fn forget_schema(&mut self) {
-        let cache = self.notes().map_or(CacheSize::Unbounded, |notes| notes.cache);
-        schema::forget(&mut self.connection, cache);
-    }
-
-    /// What it has cached may be stale: it is forgotten before the connection is used again.
-    pub(super) fn outdate(&mut self) {
-        if let Some(notes) = self.notes_mut() {
-            notes.version = STALE;
-        }
-    }
-
-    /// What has run on it may have changed the schema.
-    pub(super) fn schema_changed(&self) {
-        if let Some(notes) = self.notes() {
-            notes.schema.changed();
-        }
-    }
-
-    /// The server's own time limit of statements, in milliseconds; zero means none.
-    pub(super) fn own_limit(&self) -> u64 {
-        self.notes().map_or(0, |notes| notes.limit.0)
-    }
-
-    /// Whether statements have a shorter time limit than the server's own.
-    pub(super) fn has_limit(&self) -> bool {
-        self.notes().is_some_and(|notes| notes.limit.0 != notes.limit.1)
-    }
-
-    /// Sets the time limit of statements, if it is not set so. `None` leaves it as it is set by the server; a shorter
-    /// one of the server's stays.
-    pub(super) fn limit(&mut self, limit: Option<Duration>) -> QueryResult<()> {
-        let (own, set) = self.notes().map_or((0, 0), |notes| notes.limit);
-        let wanted = match limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)) {
-            Some(limit) if own == 0 || limit < own => limit.clamp(1, i32::MAX as u64),
-            _ => own,
-        };
-        if wanted != set {
-            self.connection.batch_execute(&format!("SET statement_timeout = {wanted}"))?;
-            if let Some(notes) = self.notes_mut() {
-                notes.limit.1 = wanted;
-            }
-        }
-        Ok(())
-    }
-
-    /// It goes to somebody who may change its settings.
-    pub(super) fn given_out(&mut self, wishes: &Wishes) {
-        if let Some(notes) = self.notes_mut() {
-            notes.read_only = false;
-            notes.limit.1 = u64::MAX;
-        }
-        let told: Option<Box<dyn Instrumentation>> = match &wishes.listener {
-            Some(listener) if self.dressed => Some(Box::new(listener.on(Some(self.node)))),
-            _ if self.is_ours => get_default_instrumentation(),
-            _ => return,
-        };
-        self.connection.set_instrumentation(Looking { told, may_be_open: false });
-        self.dressed = true;
-    }
-
-    /// Whether a transaction is open, known to Diesel or not, on a connection that was given out: only one whose texts may
-    /// have begun one, or were not seen, is asked.
-    pub(super) fn is_left_open(&mut self) -> bool {
-        let looking: Option<&mut Looking> = Connection::instrumentation(&mut *self.connection).downcast_mut();
-        let may_be_open = looking.is_none_or(|looking| looking.may_be_open);
-        let wishes = Wishes { cache: CacheSize::Unbounded, listener: None, is_explicit: false };
-        !matches!(self.depth(), Ok(None)) || may_be_open && self.has_open_transaction(&wishes)
-    }
-
-    /// Tells this listener from here on.
-    pub(super) fn listen(&mut self, listener: &Listener) {
-        self.connection.set_instrumentation(listener.on(Some(self.node)));
-        self.dressed = true;
-    }
-
-    /// Sets the size of the cache of prepared statements.
-    pub(super) fn set_cache(&mut self, size: CacheSize) {
-        self.connection.set_prepared_statement_cache_size(size);
-        if let Some(notes) = self.notes_mut() {
-            notes.cache = size;
-        }
-    }
-
-    /// Runs something that nobody is to be told of.
-    pub(super) fn quietly<T>(&mut self, wishes: &Wishes, work: impl FnOnce(&mut PgConnection) -> T) -> T {
-        self.connection.set_instrumentation(Silent);
-        let out = work(&mut self.connection);
-        match &wishes.listener {
-            Some(listener) => self.connection.set_instrumentation(listener.on(Some(self.node))),
-            None => self.undress(),
-        }
-        out
-    }
-
-    fn undress(&mut self) {
-        match self.is_ours {
-            true => self.connection.set_instrumentation(Silent),
-            false => self.connection.set_instrumentation(get_default_instrumentation()),
-        }
-    }
-
-    /// How deep the transaction is that Diesel knows of; an error if the connection is lost.
-    pub(super) fn depth(&mut self) -> QueryResult<Option<std::num::NonZeroU32>> {
-        self.status().transaction_depth()
-    }
-
-    pub(super) fn status(&mut self) -> &mut TransactionManagerStatus {
-        AnsiTransactionManager::transaction_manager_status_mut(&mut *self.connection)
-    }
-
-    /// Whether the connection is lost, after a statement that ended so.
-    pub(super) fn is_lost(&mut self, error: Option<&Error>) -> bool {
-        let is_lost = error.is_some_and(|error| Fault::of(error) == Fault::Gone) || self.depth().is_err();
-        if is_lost {
-            self.lost.store(now().as_nanos(), Ordering::Release);
-        }
-        is_lost
-    }
-
-    /// Asks libpq, by a statement that is empty, whether a transaction is open that Diesel may not know of.
-    pub(super) fn has_open_transaction(&mut self, wishes: &Wishes) -> bool {
-        use diesel::connection::TransactionDepthChange;
-        let mut probe = AnsiTransactionManager::default();
-        std::mem::swap(self.connection.transaction_state(), &mut probe);
-        if let TransactionManagerStatus::Valid(status) = self.status() {
-            // Diesel corrects this to none if there is none.
-            let _ = status.change_transaction_depth(TransactionDepthChange::IncreaseDepth);
-        }
-        let _ = self.quietly(wishes, |connection| connection.batch_execute(""));
-        let is_open = !matches!(self.depth(), Ok(None));
-        if self.depth().is_ok() {
-            std::mem::swap(self.connection.transaction_state(), &mut probe);
-        }
-        is_open
-    }
-}
-
-impl Deref for Checked {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for Checked {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.connection
-    }
-}
-
-impl Drop for Checked {
-    fn drop(&mut self) {
-        // An open transaction, one of a test too, ends with its connection, without a wait for the server.
-        if self.spoiled || !matches!(self.depth(), Ok(None)) {
-            spoil(&mut self.connection);
-            return;
-        }
-        if self.dressed {
-            self.undress();
-        }
-        if let Some(notes) = self.notes_mut() {
-            notes.used = now();
-            notes.is_new = false;
-        }
-    }
-}
-
-/// Has the pool close the connection in place of keeping it.
-fn spoil(connection: &mut PgConnection) {
-    AnsiTransactionManager::transaction_manager_status_mut(connection).set_in_error();
-}
-
-/// Tells somebody, and looks whether a text begins a transaction, of which Diesel keeps no books.
-struct Looking {
-    told: Option<Box<dyn Instrumentation>>,
-    may_be_open: bool,
-}
-
-impl Instrumentation for Looking {
-    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        if let InstrumentationEvent::StartQuery { query, .. } = &event {
-            self.may_be_open = control::leaves_open(&query.to_string(), self.may_be_open);
-        }
-        if let Some(told) = &mut self.told {
-            told.on_connection_event(event);
-        }
-    }
-}
-
-/// Tells nobody.
-struct Silent;
-
-impl Instrumentation for Silent {
-    fn on_connection_event(&mut self, _: InstrumentationEvent<'_>) {}
 }

@@ -10,7 +10,7 @@ use diesel::{
     query_dsl::CompatibleType,
     sql_types::{BigInt, Nullable, Text},
 };
-use read_router::{Answer, Greeting, UnexpectedAnswer, probe};
+use read_router::{Answer, Catalogue, Greeting, UnexpectedAnswer, probe};
 use std::marker::PhantomData;
 
 /// A text with the types of its columns, which are read by their places.
@@ -47,6 +47,16 @@ where
     Row: FromSqlRow<Columns::SqlType, Pg> + 'static,
 {
     Question::<Columns> { sql, columns: PhantomData }.get_result(connection)
+}
+
+fn ask_all<Columns, Row>(connection: &mut PgConnection, sql: &str) -> QueryResult<Vec<Row>>
+where
+    Pg: QueryMetadata<Columns>,
+    Columns: CompatibleType<Row, Pg>,
+    Columns::SqlType: 'static,
+    Row: FromSqlRow<Columns::SqlType, Pg> + 'static,
+{
+    Question::<Columns> { sql, columns: PhantomData }.load(connection)
 }
 
 type T = Nullable<Text>;
@@ -97,4 +107,10 @@ pub(super) fn make_read_only(connection: &mut PgConnection) -> QueryResult<u64> 
 pub(super) fn count(connection: &mut PgConnection, sql: &str) -> QueryResult<i64> {
     let (count, _): (i64, i64) = ask::<(BigInt, BigInt), (i64, i64)>(connection, sql)?;
     Ok(count)
+}
+
+/// The rows of the primary's catalogue.
+pub(super) fn catalogue(connection: &mut PgConnection) -> QueryResult<Vec<[Option<String>; 7]>> {
+    let rows = ask_all::<(T, T, T, T, T, T, T), (S, S, S, S, S, S, S)>(connection, Catalogue::QUERY)?;
+    Ok(rows.into_iter().map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g]).collect())
 }

@@ -22,14 +22,15 @@ use read_router::{
 };
 
 use super::{
+    checked::Checked,
     context::{Attempt, Context, Routed},
     control, doubt,
     handle::{Handle, destination, judged},
-    node::Checked,
 };
 use crate::{
     error::{Fault, lost},
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// What reads rows one by one, as the plain connection has it.
@@ -120,11 +121,13 @@ impl Rows {
                     context.contact(opened);
                     context.session.with(Session::taken_back);
                 }
-                End::Write(write, _) if is_lost => {
+                End::Write(write, looked) if is_lost => {
+                    context.watch().was_run(&looked.sql);
                     doubt::settle_later(context.inner().this.clone(), context.session.clone(), write, opened);
                 }
                 End::Write(write, looked) => {
                     context.session.acknowledged(context.watch(), write, opened);
+                    context.watch().was_run(&looked.sql);
                     if control::changes_schema(looked.kind, &looked.sql) {
                         checked.schema_changed();
                     }
@@ -154,7 +157,7 @@ impl Handle {
         self.settle();
         let looked = self.look(&source)?;
         if self.transaction.is_open() {
-            let connection = self.transaction.reading(&self.context)?;
+            let connection = self.transaction.reading(&self.context, Some(&looked))?;
             return LoadConnection::<PgRowByRowLoadingMode>::load(connection, source);
         }
         let source = Again(Rc::new(source));
@@ -284,7 +287,7 @@ where
     T: Query + QueryFragment<Pg> + QueryId + 'query,
     Pg: QueryMetadata<T::SqlType>,
 {
-    let keep = context.home.is_some() || control::leaves_something(looked.kind, &looked.sql);
+    let keep = context.home.is_some() || leaves_something(looked.kind, &looked.sql);
     let checked = context.take_primary()?;
     context.to_primary(view.class(), reason, None);
     let write = context.session.with(Session::write_sent);
@@ -295,6 +298,7 @@ where
             Ok(rows)
         }
         Err(error) => {
+            context.watch().was_run(&looked.sql);
             if Fault::of(&error) == Fault::Gone {
                 doubt::settle_later(context.inner().this.clone(), context.session.clone(), write, opened);
             } else {

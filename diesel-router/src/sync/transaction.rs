@@ -9,19 +9,20 @@ use diesel::{
 };
 use read_router::{
     NodeId, PrimaryReason, Proof, Served, Session, View,
-    live::{Busy, Call, Missed},
+    live::{Busy, Call, Missed, SchemaChanges},
 };
 
 use super::{
+    checked::Checked,
     context::{Attempt, Context, Routed},
     control::{self, Control},
     doubt,
     handle::Run,
-    node::Checked,
 };
 use crate::{
     error::{Refusal, lost, may_be_stale},
     kinds::Looked,
+    left::leaves_something,
 };
 
 /// The transaction of a handle, if one is open.
@@ -52,6 +53,8 @@ struct Open {
     /// How deep it was when the caller was given its rows; `None` if nobody was.
     reading: Option<u32>,
     changed_schema: bool,
+    /// What of it concerns the kinds of statements.
+    changes: SchemaChanges,
     /// Whether the handle keeps the connection after it.
     keep: bool,
 }
@@ -106,16 +109,21 @@ impl Transaction {
     /// The transaction's connection for the caller, if it is the primary's.
     pub(super) fn on_primary(&mut self, context: &Context) -> QueryResult<&mut PgConnection> {
         match &self.state {
-            State::Open(open) if matches!(open.place, Place::Primary) => self.reading(context),
+            State::Open(open) if matches!(open.place, Place::Primary) => self.reading(context, None),
             State::Open(_) => Err(Refusal::OnReplica.into()),
             State::None(_) | State::Lost(_) => Err(lost()),
         }
     }
 
-    /// The transaction's connection for the caller, until the next [`settle`](Self::settle).
-    pub(super) fn reading(&mut self, context: &Context) -> QueryResult<&mut PgConnection> {
+    /// The transaction's connection for the caller, until the next [`settle`](Self::settle), to run this, or whatever it
+    /// likes.
+    pub(super) fn reading(&mut self, context: &Context, what: Option<&Looked>) -> QueryResult<&mut PgConnection> {
         match &mut self.state {
             State::Open(open) => {
+                match what {
+                    Some(looked) => open.changes.note(&looked.sql),
+                    None => open.changes.unseen(),
+                }
                 open.touched(context);
                 open.reading = Some(open.depth());
                 Ok(&mut open.checked)
@@ -215,6 +223,7 @@ impl Transaction {
             }
             if let Some(write) = write {
                 context.session.acknowledged(context.watch(), write, checked.opened);
+                context.watch().was_run(sql);
                 checked.schema_changed();
             }
             let is_open = match is_several {
@@ -310,7 +319,7 @@ fn begin_on_replica(
 
 impl Open {
     fn new(checked: Checked, place: Place, keep: bool) -> Self {
-        Self { checked, place, reading: None, changed_schema: false, keep }
+        Self { checked, place, reading: None, changed_schema: false, changes: SchemaChanges::default(), keep }
     }
 
     /// A statement is done; it may have shown any commit.
@@ -359,6 +368,10 @@ impl Open {
         let write = writes.then(|| context.session.with(Session::write_sent));
         let out = run(&mut self.checked);
         let is_lost = self.checked.is_lost(out.as_ref().err());
+        self.changes.note(&looked.sql);
+        if may_commit {
+            self.changes.committed(context.watch());
+        }
         match write {
             Some(write) if is_lost => {
                 let opened = self.checked.opened;
@@ -380,7 +393,7 @@ impl Open {
             self.checked.outdate();
         }
         self.changed_schema |= control::changes_schema(looked.kind, &looked.sql);
-        self.keep |= control::leaves_something(looked.kind, &looked.sql);
+        self.keep |= leaves_something(looked.kind, &looked.sql);
         let is_over = match before {
             // Begun by a text, so that Diesel keeps no books of it.
             0 => {

@@ -3,6 +3,8 @@
 use diesel::{QueryableByName, result::Error, sql_types::BigInt};
 use diesel_async::RunQueryDsl;
 
+mod borrowed;
+mod catalogue;
 mod checkouts;
 mod differential;
 mod left;

@@ -366,11 +366,13 @@ fn what_stays_with_a_connection_stays_with_the_handle() {
 
 #[test]
 fn a_hidden_write_is_repeated_and_remembered() {
-    let schema = "CREATE TABLE ride (id int PRIMARY KEY, distance bigint NOT NULL); \
-                  CREATE FUNCTION lower(ride) RETURNS bigint LANGUAGE sql AS \
+    let (cluster, router) = stage(1, "CREATE TABLE ride (id int PRIMARY KEY, distance bigint NOT NULL)");
+    // Made by someone else, after the catalogue was read.
+    let schema = "CREATE FUNCTION lower(ride) RETURNS bigint LANGUAGE sql AS \
                   'INSERT INTO public.ride VALUES (77, 1) ON CONFLICT DO NOTHING; SELECT 1::bigint'; \
                   INSERT INTO ride VALUES (1, 1); CREATE UNLOGGED TABLE fast (id int)";
-    let (_cluster, router) = stage(1, schema);
+    cluster.primary().sql(schema).unwrap();
+    cluster.wait_caught_up(read_router_scenarios::LIMIT).unwrap();
     let mut conn = router.session();
     let hidden = "SELECT lower(ride) FROM ride";
     until_on_replica(&mut conn);

@@ -15,8 +15,8 @@ use event_listener::{Event, EventListener, Listener};
 use super::{now, schema::Schema};
 use crate::{
     Answer, Ask, Branch, BranchLost, Config, Counters, Epoch, Failure, Greeting, InFlight, Monitor, NodeId, Opened,
-    PrimaryReason, ReadClass, ReplicaConfig, Served, Standing, StatementKinds, StatementTally, Stats, Time, Topology,
-    events, live::SharedSession,
+    PrimaryReason, ReadClass, ReplicaConfig, SchemaChange, Served, Standing, StatementKinds, StatementTally, Stats,
+    Time, Topology, events, live::SharedSession,
 };
 
 /// One picture of the servers, what is counted, and who waits for what.
@@ -250,6 +250,13 @@ impl Watch {
             self.counters.branch_lost();
         }
         events::branch_lost(&lost);
+    }
+
+    /// A statement was run outside of transactions: what of the schema its text may have changed is learnt anew.
+    pub fn was_run(&self, sql: &str) {
+        if let Some(change) = SchemaChange::of(sql) {
+            self.schema_changed(change);
+        }
     }
 
     /// A read without a class was run.

@@ -14,7 +14,7 @@ use diesel::{
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use diesel_router::ReadClass;
 use read_router::Config;
-use read_router_scenarios::{LIMIT, Stage};
+use read_router_scenarios::{LIMIT, Stage, until};
 
 use super::scenarios::Async;
 
@@ -64,6 +64,13 @@ async fn lives(db: &Async, first: i32) -> Result<(), Error> {
     let mut conn = db.0.new_session();
     let days = [(first, Mood::Sad), (first + 1, Mood::Glad)].map(|(id, mood)| (day::id.eq(id), day::mood.eq(mood)));
     diesel::insert_into(day::table).values(Vec::from(days)).execute(&mut conn).await?;
+    // After a change of the schema nothing is a read until the catalogue is read again.
+    until("a read is one again", async || {
+        let mut conn = db.0.new_session();
+        let _: i64 = day::table.count().get_result(conn.eventual()).await.unwrap_or_default();
+        conn.last_served().is_some_and(|served| !served.node.is_primary())
+    })
+    .await;
     for _ in 0..3 {
         let view = conn.read(ReadClass::MustSeeMyWrite.wait(LIMIT));
         let glad: Vec<(i32, Mood)> = day::table.filter(day::mood.eq(Mood::Glad)).load(view).await?;
