@@ -51,12 +51,14 @@ pub(super) fn mentions(text: &str) -> Option<Vec<Mention>> {
     let mut before = None;
     while let Some(token) = next {
         next = lexer.token().ok()?;
-        let behind_dot = before.replace(token) == Some(Token::Symbol(b'.'));
+        let last = before.replace(token);
+        let behind_dot = last == Some(Token::Symbol(b'.'));
         if let Token::Operator(operator) = token {
             all.push(Mention::Operator(operator.into()));
         }
         let Some(mut name) = Name::of(token) else { continue };
-        if token.is_word(b"execute") {
+        // A cursor is left open in the session.
+        if token.is_word(b"execute") || token.is_word(b"open") && starts_statement(last) {
             return None;
         }
         if let Token::Word(word) = token {
@@ -67,6 +69,8 @@ pub(super) fn mentions(text: &str) -> Option<Vec<Mention>> {
             let part = lexer.token().ok()??;
             next = lexer.token().ok()?;
             let Some(part) = Name::of(part) else { break };
+            // A table, in `table.column%TYPE`.
+            all.push(Mention::Name(schema.map(|schema: Name| schema.as_bytes().into()), name.as_bytes().into()));
             schema = Some(std::mem::replace(&mut name, part));
         }
         let is_catalogue = |name: &Name| name.as_bytes() == b"information_schema";
@@ -89,6 +93,12 @@ pub(super) fn mentions(text: &str) -> Option<Vec<Mention>> {
     Some(all)
 }
 
+/// Whether a statement of PL/pgSQL begins behind this token.
+fn starts_statement(last: Option<Token<'_>>) -> bool {
+    let is_word = |token: Token<'_>| [&b"begin"[..], b"then", b"else", b"loop"].iter().any(|word| token.is_word(word));
+    last.is_none_or(|token| token == Token::Symbol(b';') || token == Token::Operator(b">>") || is_word(token))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,7 +116,14 @@ mod tests {
         assert_eq!(calls("SELECT nextval ('s'), \"F\"(1), app./* */g(2)").unwrap(), ["nextval", "F", "g"]);
         assert_eq!(calls("BEGIN FOR i IN 1..f(3) LOOP x := g(i); END LOOP; END").unwrap(), ["f", "g"]);
         assert_eq!(calls("SELECT 'nextval(1)', $$ f(1) $$ -- g(1)").unwrap(), Vec::<String>::new());
-        for text in ["BEGIN EXECUTE 'x'; END", "SELECT '", "SELECT \"a..b\"(1)"] {
+        assert_eq!(calls("SELECT open, f(o.open) FROM prices o").unwrap(), ["f"]);
+        for text in [
+            "BEGIN EXECUTE 'x'; END",
+            "BEGIN OPEN c FOR SELECT 1; END",
+            "BEGIN x := 1; open c; END",
+            "SELECT '",
+            "SELECT \"a..b\"(1)",
+        ] {
             assert_eq!(calls(text), None, "{text}");
         }
     }
@@ -121,6 +138,7 @@ mod tests {
             Mention::Field((*b"touch").into()),
             Mention::Field((*b"other").into()),
             Mention::Name(Some((*b"app").into()), (*b"v").into()),
+            Mention::Name(None, (*b"u").into()),
             Mention::Operator((*b"===").into()),
             Mention::Operator((*b"=").into()),
             Mention::Catalogue,

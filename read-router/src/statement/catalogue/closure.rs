@@ -202,7 +202,8 @@ impl Closure {
         for (object, item) in self.items.iter().filter(|(_, item)| !item.harmful) {
             let used = item.uses.iter().filter(|used| !used.is_built_in()).filter_map(|used| self.items.get(used));
             uses.extend(used.map(|used| (&*used.name, &*item.name)));
-            if object.class == Class::Type {
+            // One that is made of types only, as a table's rows are, is reached through these.
+            if object.class == Class::Type && item.uses.iter().any(|used| used.class != Class::Type) {
                 types.insert(&*item.name);
             }
         }

@@ -25,6 +25,10 @@ WITH extension AS (
   SELECT 'f', p.oid, p.pronamespace, p.proname, p.prosqlbody::text
   FROM pg_catalog.pg_proc p
   WHERE p.oid >= 16384 AND p.prosqlbody IS NOT NULL
+  UNION ALL
+  SELECT 'f', p.oid, p.pronamespace, p.proname, p.proargdefaults::text
+  FROM pg_catalog.pg_proc p
+  WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL
 ), edge (class, id, space, name, ref) AS (
   SELECT t.class, t.id, t.space, t.name,
     CASE WHEN m[1] = 'hasForUpdate' THEN 'x1' WHEN m[1] = 'relid' THEN 'r' || m[2] WHEN m[1] ~ 'type$' THEN 't' || m[2]
@@ -72,6 +76,11 @@ WITH extension AS (
     AND NOT EXISTS (
       SELECT FROM pg_catalog.pg_type e JOIN pg_catalog.pg_class c ON c.oid = e.typrelid
       WHERE t.typcategory = 'A' AND e.oid = t.typelem AND c.relkind <> 'c')
+  UNION
+  SELECT 't', w.oid, w.typnamespace, w.typname, 't' || CASE WHEN w.oid = t.oid THEN a.atttypid ELSE t.oid END
+  FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+  JOIN pg_catalog.pg_type t ON t.oid = c.reltype JOIN pg_catalog.pg_type w ON w.oid IN (t.oid, t.typarray)
+  WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
   UNION
   SELECT 't', t.oid, t.typnamespace, t.typname, 'f' || k.castfunc
   FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_type t ON t.oid IN (k.castsource, k.casttarget)
