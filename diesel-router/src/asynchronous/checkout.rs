@@ -9,7 +9,7 @@ use std::{
 use diesel::QueryResult;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use read_router::{
-    NodeId, PrimaryReason, Proof, ReadOptions, Token, View, WriteId,
+    NodeId, PrimaryReason, Proof, ReadOptions, SchemaChange, Token, View, WriteId,
     live::{Busy, Call},
     probe,
 };
@@ -232,7 +232,7 @@ impl Drop for AsyncCheckout {
         let Some(mut connection) = self.connection.take() else { return };
         let (session, inner) = (&self.handle.session, &self.handle.inner);
         let (may_be_open, left) = (connection.may_be_open(), connection.left());
-        if connection.has_changed_schema() {
+        if connection.has_changed_schema() == Some(true) {
             inner.schema.changed();
         }
         match &self.place {
@@ -314,8 +314,12 @@ const LAST: &str = "SELECT 1";
 /// The write checkout's connection has answered its last statement, or broken.
 fn settled(handle: &Handle, write: WriteId, connection: &mut Checked, has_answered: bool) {
     let (session, opened) = (&handle.session, connection.opened);
-    if connection.has_changed_schema() {
+    let changed_schema = connection.has_changed_schema();
+    if changed_schema.unwrap_or(true) {
         handle.inner.schema.changed();
+    }
+    if changed_schema.is_none() {
+        handle.inner.watch.schema_changed(SchemaChange::Tables);
     }
     if has_answered {
         session.acknowledged(&handle.inner.watch, write, opened);

@@ -277,9 +277,9 @@ impl Checked {
         Ok(())
     }
 
-    /// Whether the borrower has done anything that may have changed the schema.
-    pub(crate) fn has_changed_schema(&mut self) -> bool {
-        self.card().and_then(|card| card.traces()).is_none_or(|traces| traces.changed_schema)
+    /// Whether the borrower has done anything that may have changed the schema; `None` if nobody looked.
+    pub(crate) fn has_changed_schema(&mut self) -> Option<bool> {
+        self.card().and_then(|card| card.traces()).map(|traces| traces.changed_schema)
     }
 
     /// Takes the connection out of its pool for good, where the pool lets it go; else it goes back.

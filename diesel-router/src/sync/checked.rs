@@ -19,7 +19,7 @@ use diesel::{
     result::Error,
 };
 use read_router::{
-    NodeId, Opened, Time,
+    NodeId, Opened, SchemaChange, Time,
     live::{Watch, now},
 };
 
@@ -74,6 +74,17 @@ pub(super) struct Returned {
     /// A transaction is left open on it, known to Diesel or not.
     pub(super) is_open: bool,
     pub(super) left: Left,
+    /// Whether anything that ran may have changed the schema; `None` if nobody looked.
+    pub(super) changed_schema: Option<bool>,
+}
+
+impl Returned {
+    /// Who may have changed the schema unseen has the catalogue read again; for connections that are not read-only.
+    pub(super) fn tell(&self, watch: &Watch) {
+        if self.changed_schema.is_none() {
+            watch.schema_changed(SchemaChange::Tables);
+        }
+    }
 }
 
 impl Checked {
@@ -155,7 +166,7 @@ impl Checked {
     /// It goes to somebody who has it to himself: what he does is looked at, as far as no instrumentation of the pool's own is
     /// in the way.
     pub(super) fn lend(&mut self, wishes: &Wishes, watch: &Arc<Watch>) {
-        self.is_lent = true;
+        (self.is_lent, self.is_looked_at) = (true, false);
         let told: Option<Box<dyn Instrumentation>> = match &wishes.listener {
             Some(listener) if self.dressed => Some(Box::new(listener.on(Some(self.node)))),
             _ if is_default(Connection::instrumentation(&mut *self.connection)) => get_default_instrumentation(),
@@ -180,16 +191,19 @@ impl Checked {
     /// whether there is, what we have set ourselves is set again before the connection is used.
     pub(super) fn end_loan(&mut self, wishes: &Wishes, is_last: bool) -> Returned {
         if !std::mem::take(&mut self.is_lent) {
-            return Returned { is_open: false, left: Left::Nothing };
+            return Returned { is_open: false, left: Left::Nothing, changed_schema: Some(false) };
         }
         let is_looked_at = self.is_looked_at;
-        let (may_be_open, changed_schema, left) = match self.looking() {
-            Some(Looking { traces, .. }) => (traces.may_be_open, traces.changed_schema, traces.left),
+        let seen =
+            self.looking().map(|Looking { traces, .. }| (traces.may_be_open, traces.changed_schema, traces.left));
+        let (may_be_open, left) = match seen {
+            Some((may_be_open, _, left)) => (may_be_open, left),
             // The borrower has put another instrumentation in its place.
-            None if is_looked_at => (true, true, Left::Something),
-            None => (true, true, Left::Unknown),
+            None if is_looked_at => (true, Left::Something),
+            None => (true, Left::Unknown),
         };
-        if changed_schema {
+        let changed_schema = seen.map(|(_, changed_schema, _)| changed_schema);
+        if changed_schema == Some(true) {
             self.schema_changed();
         }
         if left == Left::Unknown
@@ -204,7 +218,7 @@ impl Checked {
         if is_open || may_be_open && is_last || left == Left::Something {
             self.spoil();
         }
-        Returned { is_open, left }
+        Returned { is_open, left, changed_schema }
     }
 
     fn looking(&mut self) -> Option<&mut Looking> {

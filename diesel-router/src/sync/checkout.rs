@@ -54,7 +54,7 @@ use crate::{error::Refusal, kinds::Looked};
 ///
 /// # What it costs, and what is cleaned up
 /// A connection that served reads before and has been idle for less than a second is given out, and taken back, without a
-/// question to the server. What runs on it is told by its instrumentation, and says what the next user would find:
+/// question to the server; where its last read had a time limit, that is lifted first, in one round trip. What runs on it is told by its instrumentation, and says what the next user would find:
 /// - after reads, writes, definitions and transactions, `SET LOCAL` included: nothing;
 /// - after a setting, `LISTEN`, a temporary table, a session's advisory lock, a prepared statement, a cursor `WITH HOLD`:
 ///   the connection is closed, so that settings of the pool's own are not reset, and the next one is opened fresh;
@@ -237,7 +237,7 @@ impl WriteCheckout {
     /// # Errors
     /// If a transaction is still open, which is rolled back.
     pub fn finish(mut self) -> QueryResult<Token> {
-        let is_open = self.checked.as_mut().is_some_and(|checked| checked.end_loan(&Wishes::none(), false).is_open);
+        let is_open = self.checked.as_mut().is_some_and(|checked| end_loan(checked, &self.router));
         let mut connection = self.router.with_session(self.session.clone());
         drop(self);
         if is_open { Err(Refusal::InTransaction.into()) } else { Ok(connection.token()) }
@@ -270,6 +270,13 @@ impl WriteCheckout {
     }
 }
 
+/// Ends the loan of a connection that may have written; whether a transaction is left open on it.
+fn end_loan(checked: &mut Checked, router: &Router) -> bool {
+    let returned = checked.end_loan(&Wishes::none(), false);
+    returned.tell(&router.inner.watch);
+    returned.is_open
+}
+
 impl Deref for WriteCheckout {
     type Target = PgConnection;
 
@@ -287,7 +294,7 @@ impl DerefMut for WriteCheckout {
 impl Drop for WriteCheckout {
     fn drop(&mut self) {
         if let Some(mut checked) = self.checked.take() {
-            checked.end_loan(&Wishes::none(), false);
+            end_loan(&mut checked, &self.router);
             self.settle(&mut checked);
         }
     }

@@ -17,7 +17,7 @@ use read_router::{
 };
 
 use super::{
-    checked::{Checked, Returned},
+    checked::Checked,
     context::{Context, Routed},
     control::{self, Control},
     doubt,
@@ -79,14 +79,15 @@ impl Handle {
         self.transaction.settle(&self.context);
         if let Some(mut given) = self.given.take() {
             let opened = given.opened;
-            let Returned { is_open, left } = given.end_loan(&self.context.wishes, is_last);
+            let returned = given.end_loan(&self.context.wishes, is_last);
+            returned.tell(self.context.watch());
             if given.depth().is_err() {
                 let write = self.context.session.with(Session::write_sent);
                 self.doubt(write, opened);
-            } else if is_open {
+            } else if returned.is_open {
                 // It was begun there and goes on here.
                 self.transaction.adopt(given, true);
-            } else if given.is_spoiled() || left != Left::Nothing {
+            } else if given.is_spoiled() || returned.left != Left::Nothing {
                 self.context.give_back(given, true);
             }
             self.context.contact(opened);

@@ -75,7 +75,7 @@ fn a_pinned_function_is_a_read() {
 #[test]
 fn a_function_that_has_become_harmful_is_put_to_no_replica() {
     type Change = fn(&mut RoutingConnection, &str) -> QueryResult<()>;
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 7] = [
         ("batch", |conn, sql| conn.batch_execute(sql)),
         ("query", |conn, sql| diesel::sql_query(sql).execute(conn).map(drop)),
         ("transaction", |conn, sql| conn.transaction(|conn| conn.batch_execute(sql))),
@@ -84,6 +84,8 @@ fn a_function_that_has_become_harmful_is_put_to_no_replica() {
             conn.batch_execute(sql)?;
             conn.batch_execute("COMMIT")
         }),
+        ("write checkout", |conn, sql| conn.checkout_write()?.batch_execute(sql)),
+        ("primary", |conn, sql| conn.primary()?.batch_execute(sql)),
         ("several", |conn, sql| conn.batch_execute(&format!("BEGIN; {sql}; COMMIT"))),
     ];
     let cluster = cluster(1, CATALOGUE_SCHEMA);

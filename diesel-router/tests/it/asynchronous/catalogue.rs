@@ -46,7 +46,7 @@ async fn a_function_that_has_become_harmful_is_put_to_no_replica() {
     let cluster = tokio::task::spawn_blocking(|| cluster(1, CATALOGUE_SCHEMA)).await.unwrap();
     let builder = AsyncRouter::builder(cluster.primary().url()).replica(cluster.replica(0).url());
     let router = builder.connect().await.unwrap();
-    for how in ["batch", "query", "transaction", "text", "several"] {
+    for how in ["batch", "query", "transaction", "text", "checkout", "several"] {
         let mut conn = router.session();
         let served = || async {
             let mut conn = router.session();
@@ -71,6 +71,7 @@ async fn change(conn: &mut AsyncRoutingConnection, how: &str, sql: &str) -> Quer
         "batch" => conn.batch_execute(sql).await,
         "query" => diesel::sql_query(sql).execute(conn).await.map(drop),
         "transaction" => conn.transaction(async |conn| conn.batch_execute(sql).await).await,
+        "checkout" => conn.checkout_write().await?.batch_execute(sql).await,
         "text" => {
             conn.batch_execute("BEGIN").await?;
             conn.batch_execute(sql).await?;
