@@ -94,6 +94,7 @@ mod asynchronous;
 mod class;
 mod control;
 mod error;
+mod established;
 mod instrument;
 mod kinds;
 mod left;

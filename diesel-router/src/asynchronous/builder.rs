@@ -119,6 +119,7 @@ impl AsyncBuilder {
             tasks.push(task.abort_handle());
         }
         let (misrouted, sessions, unannotated) = (self.misrouted, self.sessions, self.unannotated);
+        let of_process = SharedSession::new(sessions.apply(Session::new(false)));
         let inner = Arc::new_cyclic(|this| Inner {
             nodes,
             watch,
@@ -126,13 +127,13 @@ impl AsyncBuilder {
             queries: QueryKinds::default(),
             misrouted,
             sessions,
+            of_process,
             unannotated,
             tasks,
             is_closed: AtomicBool::new(false),
             this: this.clone(),
         });
-        let session = SharedSession::new(inner.sessions.apply(Session::new(false)));
-        Ok(AsyncRouter { inner, session })
+        Ok(AsyncRouter { inner })
     }
 
     fn check_list(&self) -> Result<(), Error> {

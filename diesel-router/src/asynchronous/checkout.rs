@@ -108,7 +108,7 @@ impl AsyncRouter {
     }
 
     fn handle(&self) -> Handle {
-        let (inner, session) = (self.inner.clone(), self.session.clone());
+        let (inner, session) = (self.inner.clone(), self.inner.of_process.clone());
         Handle { inner, session, view: View::Unannotated, listener: None, caches: true, kept: Kept::default() }
     }
 }

@@ -7,16 +7,31 @@ use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
 use super::{
-    router::AsyncRouter,
+    router::{AsyncRouter, Inner},
     runtime::background,
     source::{AsyncReplica, AsyncSource, Kind, Server, Target, config_of},
     watch::first_probe,
 };
-use crate::read_class;
+use crate::{
+    established::{Established, POOL_SIZE, has_its_primary},
+    read_class,
+};
 
-/// The router of all hosts of this URL. Which of them is the primary is asked; one that does not answer is a replica that
-/// may come later.
+static ESTABLISHED: Established<Inner> = Established::new();
+
+/// The router of all hosts of this URL: one that is in use, or a new one.
 pub(crate) async fn router(url: &str) -> ConnectionResult<AsyncRouter> {
+    let is_good = |inner: &Inner| inner.check_open().is_ok() && has_its_primary(&inner.watch);
+    if let Some(inner) = ESTABLISHED.get(url, is_good) {
+        return Ok(AsyncRouter { inner });
+    }
+    let router = connect(url).await?;
+    ESTABLISHED.put(url, &router.inner);
+    Ok(router)
+}
+
+/// Which host is the primary is asked; one that does not answer is a replica that may come later.
+async fn connect(url: &str) -> ConnectionResult<AsyncRouter> {
     let (url, class) = read_class::take(url)?;
     let config = config_of(&url)?;
     let failed = |error: &dyn std::fmt::Display| ConnectionError::BadConnection(error.to_string());
@@ -40,7 +55,7 @@ async fn of_hosts(
     let source = |target| AsyncSource(Kind::Target(target));
     let primary = hosts.remove(primary);
     let replicas = hosts.into_iter().map(|target| AsyncReplica::new(source(target)));
-    let mut builder = AsyncRouter::builder(source(primary)).replicas(replicas);
+    let mut builder = AsyncRouter::builder(source(primary)).replicas(replicas).pool_size(POOL_SIZE as usize);
     if let Some(class) = class {
         builder = builder.unannotated(class);
     }

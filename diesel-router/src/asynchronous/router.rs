@@ -50,8 +50,6 @@ use crate::{error::unsent, kinds::QueryKinds};
 #[derive(Clone)]
 pub struct AsyncRouter {
     pub(crate) inner: Arc<Inner>,
-    /// The one of the process, for checkouts taken from the router itself.
-    pub(crate) session: SharedSession,
 }
 
 /// What all connections of one router share. The tasks hold the watch, not this: with the last connection they end.
@@ -62,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) queries: QueryKinds,
     pub(crate) misrouted: Misrouted,
     pub(crate) sessions: Sessions,
+    /// The one of the process, for checkouts taken from the router itself.
+    pub(crate) of_process: SharedSession,
     pub(crate) unannotated: Unannotated,
     pub(crate) tasks: Vec<AbortHandle>,
     pub(crate) is_closed: AtomicBool,

@@ -177,12 +177,15 @@ impl AsyncConnectionCore for AsyncRoutingConnection {
 impl AsyncConnection for AsyncRoutingConnection {
     type TransactionManager = RoutedTransactions;
 
-    /// A router of its own to all hosts of the URL, such as `postgres://app@one,two,three/shop`: the one that is not in
-    /// recovery is the primary, the others are its replicas. It is for tests, tools and first steps: an application builds
-    /// one [`AsyncRouter`](crate::AsyncRouter), and takes a session from it for each request.
+    /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`: the one that accepts writes is the
+    /// primary, the others are its replicas. They have one [`AsyncRouter`](crate::AsyncRouter) behind them, which the
+    /// first one makes, the others of the same URL share while one of them is there, and which ends with the last; each
+    /// has a session of its own. Where the primary is gone the hosts are asked again, and a new router is made. An
+    /// application that is not bound to `establish` builds its router itself, and takes from it as many
+    /// [sessions](crate::AsyncRouter::session) as it needs.
     ///
-    /// Reads without a class go to the primary, unless the URL says otherwise: `read_class=must_see_my_write`,
-    /// `read_class=eventual` or `read_class=seconds_stale(2.5)`.
+    /// Reads without a class go to the primary, unless the URL says otherwise: `read_class=must_see_my_write` or
+    /// `read_class=eventual`, or `read_class=seconds_stale(2.5)`.
     async fn establish(database_url: &str) -> ConnectionResult<Self> {
         Ok(establish::router(database_url).await?.session())
     }

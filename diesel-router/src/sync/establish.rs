@@ -1,15 +1,28 @@
-//! A connection from one URL, with a router of its own.
+//! A connection from one URL, whose router is made for the first and shared by the others.
 
 use diesel::{Connection, ConnectionError, ConnectionResult, PgConnection};
 
-use super::{Router, RoutingConnection, question, url};
-use crate::read_class;
+use super::{Router, RoutingConnection, question, router::Inner, url};
+use crate::{
+    established::{Established, POOL_SIZE, has_its_primary},
+    read_class,
+};
 
-/// Connections of each pool: one for statements, one more for a checkout or for what is settled in the background.
-const POOL_SIZE: u32 = 3;
+static ESTABLISHED: Established<Inner> = Established::new();
+
+/// A connection of the URL's router.
+pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnection> {
+    let is_good = |inner: &Inner| !inner.primary().is_closed() && has_its_primary(&inner.watch);
+    if let Some(inner) = ESTABLISHED.get(database_url, is_good) {
+        return Ok(Router { inner }.session());
+    }
+    let router = connect(database_url)?;
+    ESTABLISHED.put(database_url, &router.inner);
+    Ok(router.session())
+}
 
 /// Finds out which host is the primary, and connects to all.
-pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnection> {
+fn connect(database_url: &str) -> ConnectionResult<Router> {
     let (url, class) = read_class::take(database_url)?;
     let mut urls = url::split(&url);
     let primary = if urls.len() > 1 { find_primary(&urls)? } else { 0 };
@@ -18,7 +31,7 @@ pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnectio
     if let Some(class) = class {
         builder = builder.unannotated(class);
     }
-    Ok(builder.connect()?.session())
+    Ok(builder.connect()?)
 }
 
 /// The place of the host that accepts writes.

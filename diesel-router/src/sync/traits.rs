@@ -74,9 +74,11 @@ impl Connection for RoutingConnection {
     type TransactionManager = AnsiTransactionManager;
 
     /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`: the one that accepts writes is the
-    /// primary, the others are its replicas. Each such connection has a [`Router`](super::Router) of its own, with
-    /// small pools and a thread for each host: it is for tests, tools and first steps. An application builds one
-    /// router, and takes from it as many [sessions](super::Router::session) as it needs.
+    /// primary, the others are its replicas. They have one [`Router`](super::Router) behind them, which the
+    /// first one makes, the others of the same URL share while one of them is there, and which ends with the last; each
+    /// has a session of its own. Where the primary is gone the hosts are asked again, and a new router is made. An
+    /// application that is not bound to `establish` builds its router itself, and takes from it as many
+    /// [sessions](super::Router::session) as it needs.
     ///
     /// Reads without a class go to the primary, unless the URL says otherwise: `read_class=must_see_my_write` or
     /// `read_class=eventual`, or `read_class=seconds_stale(2.5)`.

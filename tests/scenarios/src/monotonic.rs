@@ -199,7 +199,8 @@ pub async fn pairs_of_a_replica_read_and_a_fallback<S: Subject>() {
         let session = db.new_session();
         while took.len() < usize::try_from(pairs).expect("few") {
             let sum = "SELECT sum(v)::bigint FROM r";
-            let shown = session.number(Some(STRICT.wait(LIMIT)), sum).await.expect("read").expect("an aggregate has a row");
+            let shown =
+                session.number(Some(STRICT.wait(LIMIT)), sum).await.expect("read").expect("an aggregate has a row");
             if session.last_served().is_none_or(|served| served.node.is_primary()) {
                 continue;
             }
