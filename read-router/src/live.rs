@@ -20,5 +20,5 @@ pub use clock::now;
 pub use export::Export;
 pub use gate::{Admission, Refusal, Settle, Settling};
 pub use schema::{CATALOGUE_LIMIT, CatalogueReading, SchemaChanges};
-pub use session::SharedSession;
+pub use session::{Returning, SharedSession};
 pub use watch::{Busy, Change, Current, GaveUp, Watch};

@@ -1,5 +1,7 @@
 //! The decision.
 
+use std::time::Duration;
+
 use crate::{
     Ask, BranchLost, Config, Fallback, InFlight, NodeId, PrimaryReason, Proof, ReadClass, ReadOptions, Route, Session,
     Standing, Time, Topology,
@@ -100,7 +102,9 @@ impl Need<'_> {
         if let Some(reason) = self.lost(topology) {
             return self.primary(reason);
         }
-        match shortfall.ask() {
+        // No observation is of this very moment.
+        let is_hopeless = self.read.class() == ReadClass::SecondsStale(Duration::ZERO);
+        match shortfall.ask().filter(|_| !is_hopeless) {
             // The primary may have to serve in the end.
             Some(_) if now < until && !self.is_settled(topology) => Route::Wait { until, ask: Ask::All },
             Some(ask) if now < until => Route::Wait { until, ask },

@@ -117,17 +117,22 @@ impl AsyncRoutingConnection {
     /// A connection of one server that is proven good enough for this class now, for this session.
     ///
     /// # Errors
-    /// If no server can be reached, or none is good enough and the options want no fallback.
+    /// If no server can be reached, or none is good enough and the options want no fallback; within a transaction.
     pub async fn checkout(&self, options: impl Into<ReadOptions>) -> QueryResult<AsyncCheckout> {
-        self.handle().checkout(options.into()).await
+        self.free()?.checkout(options.into()).await
     }
 
     /// A connection of the primary, for this session.
     ///
     /// # Errors
-    /// If the primary cannot be reached.
+    /// If the primary cannot be reached; within a transaction.
     pub async fn checkout_write(&self) -> QueryResult<AsyncWriteCheckout> {
-        self.handle().checkout_write().await
+        self.free()?.checkout_write().await
+    }
+
+    /// What it does not do within a transaction, whose connection it would not be.
+    fn free(&self) -> QueryResult<&Handle> {
+        if self.has_transaction() { Err(Refusal::InTransaction.into()) } else { Ok(self.handle()) }
     }
 
     /// The same as [`checkout_write`](Self::checkout_write), under the name that says what it is for: work that this
@@ -290,6 +295,7 @@ impl AsyncWriteCheckout {
     fn settle(&mut self) -> Option<impl Future<Output = QueryResult<()>> + Send + 'static> {
         let mut connection = self.connection.take()?;
         let (handle, write) = (self.handle.clone(), self.write);
+        let returning = handle.session.returning();
         Some(async move {
             // The server goes on with what was sent: its answer to this one comes after all of that.
             let answered = match connection.may_be_open() {
@@ -297,6 +303,7 @@ impl AsyncWriteCheckout {
                 false => connection.batch_execute(LAST).await,
             };
             settled(&handle, write, &mut connection, answered.is_ok());
+            drop(returning);
             if answered.is_err() || connection.left() == Left::Something {
                 connection.discard();
             }

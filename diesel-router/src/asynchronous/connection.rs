@@ -15,8 +15,12 @@ use read_router::{
 use tokio_postgres::CancelToken;
 
 use super::{
-    node::Kept, router::AsyncRouter, routing::Handle, transaction::Pinned,
-    transaction_builder::AsyncTransactionBuilder, watch::changed,
+    node::Kept,
+    router::AsyncRouter,
+    routing::Handle,
+    transaction::Pinned,
+    transaction_builder::AsyncTransactionBuilder,
+    watch::{changed, returned},
 };
 use crate::instrument::{Forwarder, Listener};
 
@@ -58,6 +62,9 @@ use crate::instrument::{Forwarder, Listener};
 /// A write, `BEGIN` or `COMMIT` whose future is dropped after it was sent is finished in the background; until its
 /// outcome is known, the session's strict reads go to the primary. Dropped while it still waits for a connection of the
 /// pool, it is never sent. A connection that is dropped with a transaction open rolls it back in the background.
+///
+/// A transaction whose closure is dropped half-way stays open on its connection, as on Diesel's own: what comes next runs
+/// in it, until it is rolled back or the connection is dropped. Drop the connection with the closure's future.
 pub struct AsyncRoutingConnection {
     view: AsyncReadConnection,
 }
@@ -240,6 +247,10 @@ impl AsyncRoutingConnection {
         self.view.pinned.as_mut().map(|pinned| pinned.lend().cancel_token())
     }
 
+    pub(crate) fn has_transaction(&self) -> bool {
+        self.view.pinned.is_some()
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.view.handle
     }
@@ -271,8 +282,9 @@ fn told(listener: Option<&Listener>) -> Forwarder {
 
 impl Handle {
     pub(crate) async fn token(&self) -> Token {
-        let mut export = Export::new(&self.session);
         let watch = &self.inner.watch;
+        returned(&self.session, now() + watch.config.probe_timeout).await;
+        let mut export = Export::new(&self.session);
         loop {
             match export.step(watch) {
                 Ok(token) => return token,

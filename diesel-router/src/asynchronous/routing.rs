@@ -19,7 +19,7 @@ use super::{
     statement::{Output, Prepared, Ran, Wanted, run},
     text,
     transaction::{Pinned, has_opened},
-    watch::{changed, while_serving},
+    watch::{changed, returned, while_serving},
 };
 use crate::{
     control::{changes_schema, may_open},
@@ -203,6 +203,9 @@ impl Handle {
     /// Goes from server to server until one has served the call or the primary must.
     pub(crate) async fn serve<A: Attempt>(&self, call: &mut Call, attempt: &mut A) -> QueryResult<Outcome<A::Out>> {
         let watch = &self.inner.watch;
+        if call.is_strict() {
+            returned(&self.session, call.until(watch)).await;
+        }
         let mut failure = None;
         let mut next = None;
         loop {
@@ -312,7 +315,7 @@ impl Handle {
         reason: PrimaryReason,
     ) -> QueryResult<AsyncRows> {
         let watch = &self.inner.watch;
-        let class = self.class(&prepared.looked);
+        let class = call.map(Call::class).or_else(|| self.class(&prepared.looked));
         let waited = call.map_or(Duration::ZERO, Call::waited);
         self.session.served(Served::by_primary(class, reason, waited));
         let (mut connection, reason) = self.acquire_primary(call, reason).await?;

@@ -6,7 +6,7 @@ use diesel::{ConnectionError, connection::InstrumentationEvent, result::Error};
 use diesel_async::{AsyncConnection, AsyncPgConnection};
 use read_router::{
     Answer, Ask, Epoch, Failure, Greeting, NodeId, Time,
-    live::{GaveUp, Watch, now},
+    live::{GaveUp, SharedSession, Watch, now},
 };
 
 use super::{runtime::timeout, source::Server, text};
@@ -27,6 +27,15 @@ pub(crate) struct Probe {
 pub(crate) async fn changed(watch: &Watch, ask: Ask, since: Time, until: Time) {
     let change = watch.changed(ask, since);
     let _ = timeout(until.since(now()), change).await;
+}
+
+/// Waits for what the session gave back and is being settled in the background, until `until` at most.
+pub(crate) async fn returned(session: &SharedSession, until: Time) {
+    while let Some(change) = session.being_returned() {
+        if timeout(until.since(now()), change).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Runs a read on a replica, within `limit` if there is one, and for no longer than the replica answers: a host that hangs

@@ -1,15 +1,33 @@
 //! A session shared by the clones that hold it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
-use super::{Watch, now};
+use event_listener::Event;
+
+use super::{Watch, now, watch::Change};
 use crate::{NodeId, Opened, Proof, Served, Session, WriteId};
 
 /// One session; clones are the same session.
 #[derive(Clone, Debug)]
 pub struct SharedSession {
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
 }
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Connections that came back and are being settled in the background.
+    returning: AtomicUsize,
+    returned: Event,
+}
+
+/// A connection of the session's that came back is being settled, until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropped, it says that all is settled"]
+pub struct Returning(SharedSession);
 
 #[derive(Debug)]
 struct State {
@@ -24,7 +42,8 @@ impl SharedSession {
     /// Shares a session.
     #[must_use]
     pub fn new(session: Session) -> Self {
-        Self { state: Arc::new(Mutex::new(State { session, last: None, handed_out: 0, settled: 0 })) }
+        let state = Mutex::new(State { session, last: None, handed_out: 0, settled: 0 });
+        Self { shared: Arc::new(Shared { state, returning: AtomicUsize::new(0), returned: Event::new() }) }
     }
 
     /// Asks or tells the session something. Nothing may be awaited meanwhile.
@@ -54,6 +73,23 @@ impl SharedSession {
         let mut state = self.lock();
         state.handed_out += 1;
         state.session.given_out();
+    }
+
+    /// A connection that was given out is back, and what was done with it is about to be known: it is worth waiting for.
+    pub fn returning(&self) -> Returning {
+        self.shared.returning.fetch_add(1, Ordering::AcqRel);
+        Returning(self.clone())
+    }
+
+    /// The end of one such return; `None` if none is under way.
+    #[must_use]
+    pub fn being_returned(&self) -> Option<Change> {
+        let is_under_way = || self.shared.returning.load(Ordering::Acquire) > 0;
+        if !is_under_way() {
+            return None;
+        }
+        let change = Change::new(self.shared.returned.listen());
+        is_under_way().then_some(change)
     }
 
     /// How many have been given out up to here.
@@ -156,6 +192,13 @@ impl SharedSession {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that is done under the lock panics half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.0.shared.returning.fetch_sub(1, Ordering::AcqRel);
+        self.0.shared.returned.notify(usize::MAX);
     }
 }

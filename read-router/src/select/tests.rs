@@ -385,6 +385,13 @@ fn a_stale_timeline_bounds_no_switch() {
     assert!(lost.admits(stage.topology(), branch(3)).is_err());
 }
 
+#[test]
+fn nobody_waits_for_what_cannot_be_proven() {
+    let stage = two_replicas();
+    assert!(matches!(route(&stage, stale(0), &Session::new(true), 40, 0), Route::Primary(_)));
+    assert!(matches!(route(&stage, stale(1), &Session::new(true), 40, 0), Route::Wait { .. }));
+}
+
 /// A follower may be heard of before the promoted server is, whose walreceiver was gone with the old primary.
 #[test]
 fn a_promotion_to_the_next_timeline_bounds_its_switch_whoever_tells_of_it_first() {

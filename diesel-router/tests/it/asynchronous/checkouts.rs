@@ -82,6 +82,46 @@ async fn a_write_checkout_settles_its_session_when_it_is_dropped() {
     assert_eq!(refusal(&error), Some(Refusal::InTransaction));
 }
 
+/// As handlers do it: dropped at the end, and the next request reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_after_a_dropped_write_checkout_waits_for_it_and_not_in_vain() {
+    let Stage { cluster: _cluster, db } = stage(1).await;
+    for v in 1..20 {
+        let mut session = db.0.new_session();
+        let mut write = session.checkout_write().await.unwrap();
+        diesel::update(t::table).set(t::v.eq(v)).execute(&mut write).await.unwrap();
+        drop(write);
+        let token = session.token().await;
+        assert!(!token.is_unknown(), "{v}");
+        let mut conn = session.checkout(ReadClass::MustSeeMyWrite.wait(LIMIT)).await.unwrap();
+        assert_eq!((conn.node(), handler(&mut conn).await.unwrap()), (NodeId(1), v));
+        let mut write = session.checkout_write().await.unwrap();
+        diesel::update(t::table).set(t::v.eq(-v)).execute(&mut write).await.unwrap();
+        drop(write);
+        let strict = session.read(ReadClass::MustSeeMyWrite.wait(LIMIT));
+        assert_eq!(number(strict, "SELECT max(v) FROM t").await.unwrap(), -v);
+        assert_eq!(session.last_served().unwrap().node, NodeId(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn within_a_transaction_there_is_no_checkout() {
+    let Stage { cluster: _cluster, db } = stage(1).await;
+    let mut session = db.0.new_session();
+    let cut = session.transaction::<(), Error, _>(async |_| std::future::pending().await);
+    assert!(tokio::time::timeout(Duration::from_millis(100), cut).await.is_err());
+    let refused = [
+        session.checkout(ReadClass::MustSeeMyWrite).await.err(),
+        session.checkout_write().await.err(),
+        session.primary().await.err(),
+    ];
+    for error in refused {
+        assert_eq!(refusal(&error.unwrap()), Some(Refusal::InTransaction));
+    }
+    session.batch_execute("ROLLBACK").await.unwrap();
+    session.checkout_write().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_statement_of_a_write_checkout_is_seen_in_the_end() {
     let Stage { cluster: _cluster, db } = stage(1).await;
