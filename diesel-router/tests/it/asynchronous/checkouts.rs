@@ -108,8 +108,16 @@ async fn what_comes_after_a_dropped_write_checkout_waits_for_it_and_not_in_vain(
 async fn within_a_transaction_there_is_no_checkout() {
     let Stage { cluster: _cluster, db } = stage(1).await;
     let mut session = db.0.new_session();
-    let cut = session.transaction::<(), Error, _>(async |_| std::future::pending().await);
-    assert!(tokio::time::timeout(Duration::from_millis(100), cut).await.is_err());
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let mut begun = Some(begun);
+    let cut = session.transaction::<(), Error, _>(async |_| {
+        begun.take().unwrap().send(()).unwrap();
+        std::future::pending().await
+    });
+    tokio::select! {
+        _ = cut => unreachable!("it waits for ever"),
+        begun = has_begun => begun.unwrap(),
+    }
     let refused = [
         session.checkout(ReadClass::MustSeeMyWrite).await.err(),
         session.checkout_write().await.err(),
