@@ -67,6 +67,9 @@ const OF_ALL: [&str; 2] = ["target_session_attrs", "load_balance_hosts"];
 /// Parameters that have an item for each host.
 const OF_EACH: [&str; 3] = ["host", "hostaddr", "port"];
 
+/// Names and values.
+type Parameters = Vec<(String, String)>;
+
 fn split_uri(url: &str) -> ConnectionResult<Vec<String>> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(vec![url.to_owned()]) };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -76,7 +79,7 @@ fn split_uri(url: &str) -> ConnectionResult<Vec<String>> {
         None => (String::new(), authority),
     };
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let parameters: Vec<_> = query
+    let parameters: Parameters = query
         .split('&')
         .filter(|parameter| !parameter.is_empty())
         .map(|parameter| {
@@ -108,7 +111,7 @@ fn split_keywords(text: &str) -> ConnectionResult<Vec<String>> {
     let Some(parameters) = keywords(text) else { return Ok(whole()) };
     let Some(each) = each(&parameters)? else { return Ok(whole()) };
     let quoted = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
-    let joined = |parameters: &Vec<(String, String)>| {
+    let joined = |parameters: &Parameters| {
         let one = |(name, value): &(String, String)| match value.contains([' ', '\'', '\\']) || value.is_empty() {
             true => format!("{name}='{}'", quoted(value)),
             false => format!("{name}={value}"),
@@ -119,7 +122,7 @@ fn split_keywords(text: &str) -> ConnectionResult<Vec<String>> {
 }
 
 /// The parameters of the form `name=value name = 'value'`; `None` if it is malformed.
-fn keywords(text: &str) -> Option<Vec<(String, String)>> {
+fn keywords(text: &str) -> Option<Parameters> {
     let mut parameters = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
@@ -144,7 +147,7 @@ fn keywords(text: &str) -> Option<Vec<(String, String)>> {
 }
 
 /// The parameters for each of several hosts; `None` if they name one at most.
-fn each(parameters: &[(String, String)]) -> ConnectionResult<Option<Vec<Vec<(String, String)>>>> {
+fn each(parameters: &[(String, String)]) -> ConnectionResult<Option<Vec<Parameters>>> {
     let items = |name: &str| {
         let last = parameters.iter().rev().find(|(found, _)| found == name);
         last.map_or(0, |(_, value)| value.split(',').count())

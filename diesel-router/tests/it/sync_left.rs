@@ -169,3 +169,28 @@ fn what_a_transaction_on_a_replica_leaves_goes_no_further() {
         assert_eq!(found.unwrap_or(0), 0, "{what}");
     }
 }
+
+/// Ways to a setting that do not say `SET`, and what runs a definition.
+#[test]
+fn a_setting_that_is_hard_to_see_goes_no_further() {
+    let (_cluster, router) = narrow();
+    let setting = "SELECT count(*) FROM (SELECT 1) x WHERE current_setting('a.b', true) = 'left'";
+    for (what, how) in [
+        ("SELECT set_config('a.b', 'left', NOT true)", setting),
+        ("SELECT '--', set_config('a.b', 'left', false), true", setting),
+        (r#"SELECT U&"set\005fconfig"('a.b', 'left', false)"#, setting),
+        (
+            "UPDATE pg_settings SET setting = 'left' WHERE name = 'application_name'",
+            "SELECT (current_setting('application_name') = 'left')::int::bigint",
+        ),
+        ("EXPLAIN ANALYZE CREATE TEMP TABLE mine AS SELECT 1", LEFT[7].1),
+    ] {
+        let mut conn = router.session();
+        conn.batch_execute(what).unwrap();
+        assert_eq!(number(&mut conn, how).unwrap(), Some(1), "{what}");
+        drop(conn);
+        assert_eq!(number(&mut router.session(), how).unwrap().unwrap_or(0), 0, "{what}");
+        router.checkout_write().unwrap().batch_execute(what).unwrap();
+        assert_eq!(number(&mut router.checkout_write().unwrap(), how).unwrap().unwrap_or(0), 0, "{what}");
+    }
+}
