@@ -23,12 +23,23 @@ pub(crate) struct Traces {
     /// Whether a transaction may be open, of which Diesel need not know.
     pub(crate) may_be_open: bool,
     pub(crate) left: Left,
+    /// Whether a read has run that no catalogue was there to judge: it may have called anything, through a view too.
+    #[cfg(feature = "sync")]
+    pub(crate) has_unjudged: bool,
 }
 
 impl Traces {
     pub(crate) fn new(watch: Arc<Watch>) -> Self {
         let changes = SchemaChanges::default();
-        Self { watch, changes, changed_schema: false, may_be_open: false, left: Left::Nothing }
+        Self {
+            watch,
+            changes,
+            changed_schema: false,
+            may_be_open: false,
+            left: Left::Nothing,
+            #[cfg(feature = "sync")]
+            has_unjudged: false,
+        }
     }
 
     /// Something happens on the connection.
@@ -43,8 +54,13 @@ impl Traces {
 
     fn see_text(&mut self, sql: &str) {
         // With its binds a text is another one each time: it would take the place of those that are remembered.
-        let kind = StatementKind::known(sql, &self.watch.kinds.known());
+        let known = self.watch.kinds.known();
+        let kind = StatementKind::known(sql, &known);
         if kind.is_read() {
+            #[cfg(feature = "sync")]
+            {
+                self.has_unjudged |= known.catalogue().is_none();
+            }
             return;
         }
         self.left = self.left.max(Left::by(kind, sql));

@@ -78,6 +78,14 @@ pub(super) struct Returned {
     pub(super) changed_schema: Option<bool>,
 }
 
+/// What was seen of a borrower.
+pub(super) struct Seen {
+    may_be_open: bool,
+    pub(super) left: Left,
+    /// `None` if nobody looked.
+    pub(super) changed_schema: Option<bool>,
+}
+
 impl Returned {
     /// Who may have changed the schema unseen has the catalogue read again; for connections that are not read-only.
     pub(super) fn tell(&self, watch: &Watch) {
@@ -190,35 +198,42 @@ impl Checked {
     /// Where something of the borrower's is left, the connection is closed when it is given back. Where it is not known
     /// whether there is, what we have set ourselves is set again before the connection is used.
     pub(super) fn end_loan(&mut self, wishes: &Wishes, is_last: bool) -> Returned {
-        if !std::mem::take(&mut self.is_lent) {
+        let Some(Seen { may_be_open, left, changed_schema }) = self.end_looking(wishes) else {
             return Returned { is_open: false, left: Left::Nothing, changed_schema: Some(false) };
-        }
-        let is_looked_at = self.is_looked_at;
-        let seen =
-            self.looking().map(|Looking { traces, .. }| (traces.may_be_open, traces.changed_schema, traces.left));
-        let (may_be_open, left) = match seen {
-            Some((may_be_open, _, left)) => (may_be_open, left),
-            // The borrower has put another instrumentation in its place.
-            None if is_looked_at => (true, Left::Something),
-            None => (true, Left::Unknown),
         };
-        let changed_schema = seen.map(|(_, changed_schema, _)| changed_schema);
         if changed_schema == Some(true) {
             self.schema_changed();
-        }
-        if left == Left::Unknown
-            && let Some(notes) = self.notes_mut()
-        {
-            notes.is_set = false;
-        }
-        if is_looked_at {
-            self.dress(wishes);
         }
         let is_open = !matches!(self.depth(), Ok(None)) || may_be_open && !is_last && self.has_open_transaction(wishes);
         if is_open || may_be_open && is_last || left == Left::Something {
             self.spoil();
         }
         Returned { is_open, left, changed_schema }
+    }
+
+    /// Ends the look at what the borrower does, and returns what was seen; `None` if nobody has borrowed it.
+    pub(super) fn end_looking(&mut self, wishes: &Wishes) -> Option<Seen> {
+        if !std::mem::take(&mut self.is_lent) {
+            return None;
+        }
+        let is_looked_at = self.is_looked_at;
+        let (seen, is_set) = match self.looking() {
+            Some(Looking { traces, .. }) => {
+                let Traces { may_be_open, left, changed_schema, .. } = *traces;
+                let is_set = left != Left::Unknown && !traces.has_unjudged;
+                (Seen { may_be_open, left, changed_schema: Some(changed_schema) }, is_set)
+            }
+            // The borrower has put another instrumentation in its place.
+            None if is_looked_at => (Seen { may_be_open: true, left: Left::Something, changed_schema: None }, false),
+            None => (Seen { may_be_open: true, left: Left::Unknown, changed_schema: None }, false),
+        };
+        if !is_set && let Some(notes) = self.notes_mut() {
+            notes.is_set = false;
+        }
+        if is_looked_at {
+            self.dress(wishes);
+        }
+        Some(seen)
     }
 
     fn looking(&mut self) -> Option<&mut Looking> {

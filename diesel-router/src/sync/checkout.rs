@@ -61,6 +61,7 @@ use crate::{error::Refusal, kinds::Looked};
 /// - after a call of what is not known to be harmless (a function that is not in the
 ///   [catalogue](read_router::Catalogue) as such and not pinned, `CALL`, `DO`, several statements in one text): read-only
 ///   mode and the time limit are set again before it is used again, in one round trip; what else such code has set stays;
+///   so after any read while there is no catalogue, as in a router without replicas;
 /// - an open transaction is rolled back, since the connection is closed.
 ///
 /// An instrumentation of the caller's own is told through [`set_instrumentation`](diesel::Connection::set_instrumentation)

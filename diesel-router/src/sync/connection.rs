@@ -8,7 +8,7 @@ use diesel::{
     pg::{PgNotification, TransactionBuilder},
 };
 use read_router::{
-    Ask, Explanation, NodeId, ReadClass, ReadOptions, Served, Token, View, explain,
+    Ask, Explanation, NodeId, ReadClass, ReadOptions, Served, Stats, Token, View, explain,
     live::{Call, Export, now},
 };
 
@@ -197,6 +197,12 @@ impl RoutingConnection {
     #[must_use]
     pub fn last_served(&self) -> Option<Served> {
         self.read.handle.session().last()
+    }
+
+    /// The router's counters since the start and what is known of each node.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.router().stats()
     }
 
     /// What would be chosen now for a read of this class in this session, why, and why each other replica would not do.

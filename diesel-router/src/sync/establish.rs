@@ -24,9 +24,9 @@ pub(super) fn establish(database_url: &str) -> ConnectionResult<RoutingConnectio
 /// Finds out which host is the primary, and connects to all.
 fn connect(database_url: &str) -> ConnectionResult<Router> {
     let (url, class) = read_class::take(database_url)?;
-    let mut urls = url::split(&url);
+    let mut urls = url::split(&url)?;
     let primary = if urls.len() > 1 { find_primary(&urls)? } else { 0 };
-    let primary = urls.swap_remove(primary);
+    let primary = urls.remove(primary);
     let mut builder = Router::builder(primary).replicas(urls).pool_size(POOL_SIZE);
     if let Some(class) = class {
         builder = builder.unannotated(class);
@@ -36,7 +36,7 @@ fn connect(database_url: &str) -> ConnectionResult<Router> {
 
 /// The place of the host that accepts writes.
 fn find_primary(urls: &[String]) -> ConnectionResult<usize> {
-    let mut cause = None;
+    let (mut cause, mut has_standby) = (None, false);
     for (index, url) in urls.iter().enumerate() {
         let answer =
             PgConnection::establish(&url::with_parameter(url, "connect_timeout", "2")).and_then(|mut connection| {
@@ -44,10 +44,11 @@ fn find_primary(urls: &[String]) -> ConnectionResult<usize> {
             });
         match answer {
             Ok(false) => return Ok(index),
-            Ok(true) => {}
+            Ok(true) => has_standby = true,
             Err(error) => cause = Some(error),
         }
     }
     let none = || ConnectionError::BadConnection("none of the hosts accepts writes".to_owned());
-    Err(cause.unwrap_or_else(none))
+    // Where a host answers, what is missing is a primary, not a way to the servers.
+    Err(cause.filter(|_| !has_standby).unwrap_or_else(none))
 }

@@ -71,9 +71,8 @@ impl Handle {
     /// Settles it; `is_last`: the handle goes away, and asks no server anything.
     fn take_back(&mut self, is_last: bool) {
         for rows in self.rows.iter_mut().filter_map(Option::take) {
-            let is_home = self.context.home.is_some();
-            if let Some(checked) = rows.settle(&mut self.context, is_last) {
-                self.transaction.adopt(checked, is_home);
+            if let Some((checked, keep)) = rows.settle(&mut self.context, is_last) {
+                self.transaction.adopt(checked, keep);
             }
         }
         self.transaction.settle(&self.context);
@@ -190,7 +189,7 @@ impl Handle {
             return self.transaction.run(&mut self.context, looked, control, run);
         }
         if control == Control::Begin {
-            return self.begin(view, &looked.sql, run);
+            return self.transaction.begin(&mut self.context, view, looked, run);
         }
         let view = looked.class.map_or(view, View::Read);
         let context = &mut self.context;
@@ -217,10 +216,6 @@ impl Handle {
         }
     }
 
-    fn begin(&mut self, view: View, sql: &str, run: Run<'_>) -> QueryResult<()> {
-        self.transaction.begin(&mut self.context, view, sql, run)
-    }
-
     /// Runs on the primary what may write.
     fn write(&mut self, view: View, looked: &Looked, reason: PrimaryReason, run: Run<'_>) -> QueryResult<()> {
         let context = &mut self.context;
@@ -243,10 +238,11 @@ impl Handle {
         if !checked.is_new() && out.as_ref().is_err_and(may_be_stale) {
             checked.outdate();
         }
+        // What a text has committed, and a lock, stays also where the text fails in the end.
+        let keep = is_home || leaves_something(looked.kind, &looked.sql);
         if control::may_open(&looked.sql) && checked.has_open_transaction(&context.wishes) {
-            self.transaction.adopt(checked, is_home);
+            self.transaction.adopt(checked, keep);
         } else {
-            let keep = is_home || out.is_ok() && leaves_something(looked.kind, &looked.sql);
             context.give_back(checked, keep);
         }
         out

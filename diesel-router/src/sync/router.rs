@@ -78,12 +78,17 @@ impl Inner {
     /// A small pool to the primary whose connections are read-only; `None` if nothing is known but a pool.
     pub(super) fn read_only(&self) -> Option<&Node> {
         let url = self.primary_url.as_ref()?;
-        Some(self.read_only.get_or_init(|| {
+        let node = self.read_only.get_or_init(|| {
             let most = self.primary().pool().max_size().min(READ_ONLY_CONNECTIONS);
             let timeout = self.primary().pool().connection_timeout();
             let builder = Pool::builder().max_size(most).connection_timeout(timeout);
             self.primary().read_only(lazy(builder, url))
-        }))
+        });
+        // It may have been made after the others were closed, or while they were.
+        if self.primary().is_closed() && !node.is_closed() {
+            node.close();
+        }
+        Some(node)
     }
 
     pub(super) fn session(&self, session: Session) -> SharedSession {

@@ -97,8 +97,8 @@ impl Rows {
     }
 
     /// The caller has read them, or will not. `is_last`: the handle goes away, and asks no server anything.
-    /// Returns the connection if a transaction is open on it.
-    pub(super) fn settle(self, context: &mut Context, is_last: bool) -> Option<Checked> {
+    /// Returns the connection if a transaction is open on it, and whether the handle keeps it after that.
+    pub(super) fn settle(self, context: &mut Context, is_last: bool) -> Option<(Checked, bool)> {
         let Self { mut checked, end, failed, keep } = self;
         let mut is_open = false;
         let opened = checked.opened;
@@ -138,7 +138,7 @@ impl Rows {
         if is_open && is_last {
             checked.spoil();
         } else if is_open && checked.has_open_transaction(&context.wishes) {
-            return Some(checked);
+            return Some((checked, keep));
         }
         context.give_back(checked, keep && !is_lost);
         None

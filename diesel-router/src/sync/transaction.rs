@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::{Refusal, lost, may_be_stale},
     kinds::Looked,
-    left::leaves_something,
+    left::{Left, leaves_something},
 };
 
 /// The transaction of a handle, if one is open.
@@ -121,8 +121,14 @@ impl Transaction {
         match &mut self.state {
             State::Open(open) => {
                 match what {
-                    Some(looked) => open.changes.note(&looked.sql),
-                    None => open.changes.unseen(),
+                    Some(looked) => {
+                        open.changes.note(&looked.sql);
+                        open.keep |= leaves_something(looked.kind, &looked.sql);
+                    }
+                    None => {
+                        open.changes.unseen();
+                        open.checked.lend(&context.wishes, &context.inner().watch);
+                    }
                 }
                 open.touched(context);
                 open.reading = Some(open.depth());
@@ -137,6 +143,10 @@ impl Transaction {
         let State::Open(open) = &mut self.state else { return };
         let Some(depth) = open.reading.take() else { return };
         open.touched(context);
+        if let Some(seen) = open.checked.end_looking(&context.wishes) {
+            open.changed_schema |= seen.changed_schema != Some(false);
+            open.keep |= seen.left == Left::Something;
+        }
         if open.checked.depth().is_err() {
             self.state = State::Lost(open.lost(depth));
         }
@@ -152,18 +162,24 @@ impl Transaction {
     }
 
     /// Begins one where it belongs: on the primary, or, READ ONLY and with a class, on one replica that is proven now.
-    pub(super) fn begin(&mut self, context: &mut Context, view: View, sql: &str, run: Run<'_>) -> QueryResult<()> {
-        let (is_read_only, is_serializable) = control::begins_read_only(sql);
+    pub(super) fn begin(
+        &mut self,
+        context: &mut Context,
+        view: View,
+        looked: &Looked,
+        run: Run<'_>,
+    ) -> QueryResult<()> {
+        let (is_read_only, is_serializable) = control::begins_read_only(&looked.sql);
         let View::Read(options) = view else {
-            return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, sql, run);
+            return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, looked, run);
         };
-        if !is_read_only {
-            return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, sql, run);
+        // A text that goes on behind its BEGIN may end what it began, and go on with a write.
+        if !is_read_only || control::is_several(&looked.sql) {
+            return self.begin_on_primary(context, view, None, PrimaryReason::Transaction, looked, run);
         }
         let mut call = Call::new(options);
         let routed = if !is_serializable {
-            let looked = Looked::text(sql, &context.watch().kinds);
-            context.route(&mut call, &looked, |context, call, node, proof, busy| {
+            context.route(&mut call, looked, |context, call, node, proof, busy| {
                 match begin_on_replica(context, call, node, proof, busy, run) {
                     Ok(open) => {
                         self.state = State::Open(Box::new(open));
@@ -180,10 +196,10 @@ impl Transaction {
         match routed {
             Routed::Served => Ok(()),
             Routed::Primary(reason) | Routed::Write(reason) => {
-                self.begin_on_primary(context, view, Some(&call), reason, sql, run)
+                self.begin_on_primary(context, view, Some(&call), reason, looked, run)
             }
             Routed::Judge(_) => {
-                self.begin_on_primary(context, view, Some(&call), PrimaryReason::ReplicaFailed, sql, run)
+                self.begin_on_primary(context, view, Some(&call), PrimaryReason::ReplicaFailed, looked, run)
             }
         }
     }
@@ -194,7 +210,7 @@ impl Transaction {
         view: View,
         call: Option<&Call>,
         reason: PrimaryReason,
-        sql: &str,
+        looked: &Looked,
         run: Run<'_>,
     ) -> QueryResult<()> {
         let (mut again, mut told) = (true, None);
@@ -205,7 +221,7 @@ impl Transaction {
                 context.to_primary(view.class(), reason, call);
             }
             // A text that goes on behind its BEGIN may write, and may end what it began.
-            let is_several = control::is_several(sql);
+            let is_several = control::is_several(&looked.sql);
             let write = is_several.then(|| context.session.with(Session::write_sent));
             let out = run(&mut checked);
             if checked.is_lost(out.as_ref().err()) {
@@ -223,17 +239,18 @@ impl Transaction {
             }
             if let Some(write) = write {
                 context.session.acknowledged(context.watch(), write, checked.opened);
-                context.watch().was_run(sql);
+                context.watch().was_run(&looked.sql);
                 checked.schema_changed();
             }
             let is_open = match is_several {
                 true => checked.has_open_transaction(&context.wishes),
                 false => out.is_ok(),
             };
+            let keep = is_home || is_several && leaves_something(looked.kind, &looked.sql);
             if is_open {
-                self.adopt(checked, is_home);
+                self.adopt(checked, keep);
             } else {
-                context.give_back(checked, is_home);
+                context.give_back(checked, keep);
             }
             return out;
         }
@@ -271,8 +288,11 @@ impl Transaction {
             if changed_schema {
                 checked.schema_changed();
             }
-            if matches!(place, Place::Primary) {
-                context.give_back(checked, keep);
+            match place {
+                Place::Primary => context.give_back(checked, keep),
+                // No handle keeps a replica's connection.
+                Place::Replica { .. } if keep => checked.discard(),
+                Place::Replica { .. } => {}
             }
         }
         out

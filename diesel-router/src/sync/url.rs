@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use diesel::{ConnectionError, ConnectionResult};
+
 /// Adds a parameter to a connection string, of either form, unless it is there.
 pub(super) fn with_parameter(url: &str, name: &str, value: &str) -> String {
     if has_parameter(url, name) {
@@ -52,11 +54,24 @@ pub(super) fn of_probe(url: &str, timeout: Duration) -> String {
     with_parameter(&url, "tcp_user_timeout", &timeout.as_millis().max(1).to_string())
 }
 
-/// One connection string for each host of a URI that names several, without what is meant for all of them together.
-pub(super) fn split(url: &str) -> Vec<String> {
-    let Some((scheme, rest)) = url.split_once("://").filter(|_| is_uri(url)) else {
-        return vec![url.to_owned()];
-    };
+/// One connection string for each host of one that names several, without what is meant for all of them together.
+///
+/// # Errors
+/// If there are not as many ports, or addresses, as hosts.
+pub(super) fn split(url: &str) -> ConnectionResult<Vec<String>> {
+    if is_uri(url) { split_uri(url) } else { split_keywords(url) }
+}
+
+/// Parameters that are meant for all hosts together.
+const OF_ALL: [&str; 2] = ["target_session_attrs", "load_balance_hosts"];
+/// Parameters that have an item for each host.
+const OF_EACH: [&str; 3] = ["host", "hostaddr", "port"];
+
+/// Names and values.
+type Parameters = Vec<(String, String)>;
+
+fn split_uri(url: &str) -> ConnectionResult<Vec<String>> {
+    let Some((scheme, rest)) = url.split_once("://") else { return Ok(vec![url.to_owned()]) };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
     let (user, hosts) = match authority.rsplit_once('@') {
@@ -64,16 +79,107 @@ pub(super) fn split(url: &str) -> Vec<String> {
         None => (String::new(), authority),
     };
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let mut kept = Vec::new();
-    let is_list = hosts.contains(',');
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        match parameter.split_once('=') {
-            Some(("target_session_attrs" | "load_balance_hosts", _)) if is_list => {}
-            _ => kept.push(parameter),
+    let parameters: Parameters = query
+        .split('&')
+        .filter(|parameter| !parameter.is_empty())
+        .map(|parameter| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            (name.to_owned(), if OF_EACH.contains(&name) { with_commas(value) } else { value.to_owned() })
+        })
+        .collect();
+    let query = |parameters: &[(String, String)]| {
+        let joined: Vec<_> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if joined.is_empty() { String::new() } else { format!("?{}", joined.join("&")) }
+    };
+    // What the parameters say of the hosts goes before what stands in front of them.
+    if let Some(each) = each(&parameters)? {
+        if hosts.contains(',') {
+            return Err(not_clear("names hosts in two places"));
         }
+        return Ok(each.iter().map(|each| format!("{scheme}://{user}{hosts}{path}{}", query(each))).collect());
     }
-    let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
-    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}{query}")).collect()
+    if !hosts.contains(',') {
+        return Ok(vec![url.to_owned()]);
+    }
+    let kept: Vec<_> = parameters.into_iter().filter(|(name, _)| !OF_ALL.contains(&name.as_str())).collect();
+    Ok(hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}{}", query(&kept))).collect())
+}
+
+fn split_keywords(text: &str) -> ConnectionResult<Vec<String>> {
+    // What is malformed libpq says better.
+    let whole = || vec![text.to_owned()];
+    let Some(parameters) = keywords(text) else { return Ok(whole()) };
+    let Some(each) = each(&parameters)? else { return Ok(whole()) };
+    let quoted = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
+    let joined = |parameters: &Parameters| {
+        let one = |(name, value): &(String, String)| match value.contains([' ', '\'', '\\']) || value.is_empty() {
+            true => format!("{name}='{}'", quoted(value)),
+            false => format!("{name}={value}"),
+        };
+        parameters.iter().map(one).collect::<Vec<_>>().join(" ")
+    };
+    Ok(each.iter().map(joined).collect())
+}
+
+/// The parameters of the form `name=value name = 'value'`; `None` if it is malformed.
+fn keywords(text: &str) -> Option<Parameters> {
+    let mut parameters = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (name, after) = rest.split_once('=')?;
+        let after = after.trim_start();
+        let (after, is_quoted) = after.strip_prefix('\'').map_or((after, false), |after| (after, true));
+        let (mut value, mut chars) = (String::new(), after.chars());
+        loop {
+            match chars.next() {
+                Some('\\') => value.extend(chars.next()),
+                Some('\'') if is_quoted => break,
+                Some(c) if !is_quoted && c.is_whitespace() => break,
+                Some(c) => value.push(c),
+                None if is_quoted => return None,
+                None => break,
+            }
+        }
+        parameters.push((name.trim_end().to_owned(), value));
+        rest = chars.as_str().trim_start();
+    }
+    Some(parameters)
+}
+
+/// The parameters for each of several hosts; `None` if they name one at most.
+fn each(parameters: &[(String, String)]) -> ConnectionResult<Option<Vec<Parameters>>> {
+    let items = |name: &str| {
+        let last = parameters.iter().rev().find(|(found, _)| found == name);
+        last.map_or(0, |(_, value)| value.split(',').count())
+    };
+    let count = items("host").max(items("hostaddr"));
+    if count < 2 {
+        return Ok(None);
+    }
+    let has_each = |name| items(name) == count || items(name) == 0;
+    if !has_each("host") || !has_each("hostaddr") || !has_each("port") && items("port") != 1 {
+        return Err(not_clear("has not as many ports, or addresses, as hosts"));
+    }
+    let of = |index: usize| {
+        let item = |value: &str| value.split(',').nth(index).unwrap_or(value).to_owned();
+        let kept = parameters.iter().filter(|(name, _)| !OF_ALL.contains(&name.as_str()));
+        kept.map(|(name, value)| match OF_EACH.contains(&name.as_str()) {
+            true => (name.clone(), item(value)),
+            false => (name.clone(), value.clone()),
+        })
+        .collect()
+    };
+    Ok(Some((0..count).map(of).collect()))
+}
+
+/// A comma may be written by its number.
+fn with_commas(value: &str) -> String {
+    value.replace("%2C", ",").replace("%2c", ",")
+}
+
+fn not_clear(what: &str) -> ConnectionError {
+    let hint = "several hosts are best written as postgres://user@a:1,b:2/db";
+    ConnectionError::InvalidConnectionUrl(format!("the URL {what}; {hint}"))
 }
 
 #[cfg(test)]
@@ -99,10 +205,24 @@ mod tests {
             ("postgres://u:p@h1:1,h2:2/db?x=1", vec!["postgres://u:p@h1:1/db?x=1", "postgres://u:p@h2:2/db?x=1"]),
             ("postgres://h1,h2?target_session_attrs=any", vec!["postgres://h1", "postgres://h2"]),
             ("postgres://u%40x@h/db", vec!["postgres://u%40x@h/db"]),
-            ("host=a,b dbname=db", vec!["host=a,b dbname=db"]),
+            (
+                "host=a,b port=1,2 user='o\\'b c' password = 'x' target_session_attrs=any",
+                vec!["host=a port=1 user='o\\'b c' password=x", "host=b port=2 user='o\\'b c' password=x"],
+            ),
+            ("host=a,b port=1 dbname=db", vec!["host=a port=1 dbname=db", "host=b port=1 dbname=db"]),
+            ("hostaddr='1.1.1.1,::1'", vec!["hostaddr=1.1.1.1", "hostaddr=::1"]),
+            ("host=a dbname='b,c'", vec!["host=a dbname='b,c'"]),
+            (
+                "postgres://u@/db?host=a%2Cb&port=1,2&x=1,2",
+                vec!["postgres://u@/db?host=a&port=1&x=1,2", "postgres://u@/db?host=b&port=2&x=1,2"],
+            ),
             ("postgres:///db?host=/tmp", vec!["postgres:///db?host=/tmp"]),
         ] {
-            assert_eq!(split(url), urls);
+            assert_eq!(split(url).unwrap(), urls);
+        }
+        for url in ["host=a,b port=1,2,3", "host=a,b hostaddr=1.1.1.1", "postgres://a,b/db?host=c,d"] {
+            let refused = split(url).unwrap_err();
+            assert!(refused.to_string().contains("postgres://user@a:1,b:2/db"), "{refused}");
         }
     }
 }

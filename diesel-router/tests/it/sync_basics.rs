@@ -526,6 +526,43 @@ fn one_url_names_all_hosts() {
 }
 
 #[test]
+fn hosts_are_named_in_any_form_and_keep_their_order() {
+    let cluster = cluster(2, SCHEMA);
+    let [first, second] = [0, 1].map(|at| cluster.replica(at).port());
+    let primary = cluster.primary().port();
+    let url = cluster.primary().url();
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (authority, database) = rest.split_once('/').unwrap();
+    let user = authority.rsplit_once('@').map_or("postgres", |(user, _)| user.split(':').next().unwrap());
+    let name = database.split('?').next().unwrap();
+    let (host, ports) = ("127.0.0.1", format!("{primary},{first},{second}"));
+    let authority = authority.replace(&format!("{host}:{primary}"), "");
+    for url in [
+        url.replace(&format!(":{primary}/"), &format!(":{primary},{host}:{first},{host}:{second}/")),
+        format!("{scheme}://{authority}/{name}?host={host},{host},{host}&port={ports}"),
+        format!("host={host},{host},{host} port={ports} user='{user}' dbname = {name}"),
+    ] {
+        let conn = RoutingConnection::establish(&url).unwrap();
+        assert_eq!(conn.stats().nodes.len(), 3, "{url}");
+        let mut seen = [false; 2];
+        until("both replicas serve", || {
+            let mut read = conn.new_session().checkout(ReadClass::Eventual).unwrap();
+            let port = number(&mut read, "SELECT current_setting('port')::bigint").unwrap().unwrap();
+            let expected = [primary, first, second][read.node().index()];
+            assert_eq!(port, i64::from(expected), "{url}");
+            if let Some(seen) = read.node().index().checked_sub(1).map(|at| &mut seen[at]) {
+                *seen = true;
+            }
+            seen == [true; 2]
+        });
+    }
+    // A host that is down is not why there is no primary.
+    let none = format!("{scheme}://{user}@{host}:{first},{host}:1/{name}");
+    let refused = RoutingConnection::establish(&none).err().unwrap();
+    assert!(refused.to_string().contains("none of the hosts accepts writes"), "{refused}");
+}
+
+#[test]
 fn migrations_run_over_it() {
     use diesel_migrations::{FileBasedMigrations, MigrationHarness};
     let (_cluster, router) = stage(1, SCHEMA);

@@ -50,7 +50,10 @@ pub(crate) const LEFT: [(&str, &str); 8] = [
         "BEGIN; DECLARE mine CURSOR WITH HOLD FOR SELECT 1; COMMIT",
         "SELECT count(*) FROM pg_cursors WHERE name = 'mine'",
     ),
-    ("CREATE TEMP TABLE mine (id int)", "SELECT count(*) FROM pg_class WHERE relname = 'mine'"),
+    (
+        "CREATE TEMP TABLE mine (id int)",
+        "SELECT count(*) FROM pg_class WHERE relname = 'mine' AND relnamespace = pg_my_temp_schema()",
+    ),
 ];
 /// Ways around the read-only mode of a checkout. The last ones are hidden in a function and in a procedure.
 pub(crate) const WRITABLE: [&str; 5] = [
@@ -126,6 +129,38 @@ fn a_checkout_is_read_only_whatever_the_last_one_did() {
         }
     }
     cluster.replica(0).resume_replay().unwrap();
+}
+
+/// Without replicas there is no catalogue, so that nobody knows what a view calls.
+#[test]
+fn a_checkout_without_a_catalogue_is_read_only_too() {
+    let cluster = cluster(0, LIFTS);
+    let view =
+        "CREATE VIEW lifting AS SELECT 1::bigint AS v FROM set_config('default_transaction_read_only', 'off', false)";
+    cluster.primary().sql(view).unwrap();
+    let router = Router::builder(cluster.primary().url()).pool_size(1).connect().unwrap();
+    for _ in 0..2 {
+        let mut read = router.checkout(ReadClass::Eventual).unwrap();
+        assert_eq!(number(&mut read, IS_WRITABLE).unwrap(), Some(0));
+        assert!(diesel::sql_query("INSERT INTO t VALUES (1)").execute(&mut read).is_err());
+        assert_eq!(number(&mut read, "SELECT v FROM lifting").unwrap(), Some(1));
+    }
+}
+
+#[test]
+fn a_closed_router_gives_out_no_checkout() {
+    for replicas in [0, 1] {
+        let (_cluster, router) = stage(replicas, LIFTS);
+        router.close();
+        for class in [ReadClass::Eventual, ReadClass::MustSeeMyWrite] {
+            for _ in 0..2 {
+                let refused = router.checkout(class).unwrap_err();
+                assert!(refused.to_string().contains("the router is closed"), "{refused}");
+            }
+        }
+        let refused = router.checkout_write().unwrap_err();
+        assert!(refused.to_string().contains("the router is closed"), "{refused}");
+    }
 }
 
 /// The statements in a log of these settings, other than probes.
