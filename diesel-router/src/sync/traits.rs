@@ -73,8 +73,9 @@ impl Connection for RoutingConnection {
     type Backend = Pg;
     type TransactionManager = AnsiTransactionManager;
 
-    /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`: the one that accepts writes is the
-    /// primary, the others are its replicas. They have one [`Router`](super::Router) behind them, which the
+    /// Connects to the hosts of one URL, `postgres://app@host-1,host-2/shop`, or of libpq's other forms,
+    /// `host=host-1,host-2 dbname=shop`: the one that accepts writes is the primary, the others are its replicas, numbered
+    /// from one in the order of the URL. They have one [`Router`](super::Router) behind them, which the
     /// first one makes, the others of the same URL share while one of them is there, and which ends with the last; each
     /// has a session of its own. Where the primary is gone the hosts are asked again, and a new router is made. An
     /// application that is not bound to `establish` builds its router itself, and takes from it as many

@@ -164,9 +164,8 @@ fn what_a_transaction_on_a_replica_leaves_goes_no_further() {
         let view = conn.read(ReadClass::Eventual.or_error());
         view.build_transaction().read_only().run(|conn| conn.batch_execute(what)).unwrap();
         drop(conn);
-        let mut conn = router.session();
-        let found = number(conn.read(ReadClass::Eventual.or_error()), how).unwrap();
-        assert_eq!(found.unwrap_or(0), 0, "{what}");
+        let mut next = router.checkout(ReadClass::Eventual.or_error()).unwrap();
+        assert_eq!(number(&mut next, how).unwrap().unwrap_or(0), 0, "{what}");
     }
 }
 
