@@ -12,7 +12,7 @@ use diesel::{
     query_builder::{QueryFragment, QueryId, bind_collector::RawBytesBindCollector},
 };
 use read_router::{
-    Destination, NodeId, PrimaryReason, Session, View,
+    Destination, NodeId, NotRead, PrimaryReason, Session, StatementKind, View,
     live::{Call, SharedSession},
 };
 
@@ -223,7 +223,13 @@ impl Handle {
         let mut checked = context.take_primary()?;
         context.to_primary(view.class(), reason, None);
         let write = context.session.with(Session::write_sent);
-        let out = run(&mut checked);
+        let mut out = run(&mut checked);
+        let is_stale = !checked.is_new() && out.as_ref().is_err_and(may_be_stale);
+        // A read that only waits for the catalogue may be run again, as other reads are.
+        if is_stale && looked.kind == StatementKind::Primary(NotRead::Outdated) && !is_home {
+            checked.forget_schema();
+            out = run(&mut checked);
+        }
         context.watch().was_run(&looked.sql);
         if control::changes_schema(looked.kind, &looked.sql) {
             checked.schema_changed();
@@ -235,7 +241,7 @@ impl Handle {
             return out;
         }
         context.session.acknowledged(context.watch(), write, checked.opened);
-        if !checked.is_new() && out.as_ref().is_err_and(may_be_stale) {
+        if is_stale {
             checked.outdate();
         }
         // What a text has committed, and a lock, stays also where the text fails in the end.
