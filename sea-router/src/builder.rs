@@ -109,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Connects the pools, asks every node once, and starts the probes. Must run inside a tokio runtime.
+    /// Makes the pools, asks every node once, and starts the probes. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// If the primary cannot be reached (unless its options say `connect_lazy`) or is a replica, if a replica refuses the

@@ -29,7 +29,7 @@ use crate::{
     left::Left,
 };
 
-/// A guard on a connection of one server that was proven good enough for a class when it was taken; it dereferences to
+/// A guard on one server that was proven good enough for a class when it was taken; it dereferences to
 /// diesel-async's own [`AsyncPgConnection`], for code that is bound to that type: one choice for a whole request.
 ///
 /// # Guaranteed
@@ -83,7 +83,7 @@ pub struct AsyncWriteCheckout {
 const TAKEN: &str = "only the end of the checkout takes the connection, and nothing comes after it";
 
 impl AsyncRouter {
-    /// A connection of one server that is proven good enough for this class now, for the session of the process.
+    /// One server that is proven good enough for this class now, for the session of the process: see [`AsyncCheckout`].
     ///
     /// All checkouts from the router itself share that session: with writes going on anywhere in the process its strict
     /// reads wait for a fresh observation. Take [`AsyncRoutingConnection::checkout`] for a session of one's own.
@@ -94,7 +94,7 @@ impl AsyncRouter {
         self.handle().checkout(options.into()).await
     }
 
-    /// A connection of the primary, for the session of the process.
+    /// The primary, as diesel-async's own connection, for the session of the process: see [`AsyncWriteCheckout`].
     ///
     /// # Errors
     /// If the primary cannot be reached.
@@ -114,7 +114,7 @@ impl AsyncRouter {
 }
 
 impl AsyncRoutingConnection {
-    /// A connection of one server that is proven good enough for this class now, for this session.
+    /// One server that is proven good enough for this class now, as diesel-async's own connection.
     ///
     /// # Errors
     /// If no server can be reached, or none is good enough and the options want no fallback; within a transaction.
@@ -122,7 +122,7 @@ impl AsyncRoutingConnection {
         self.free()?.checkout(options.into()).await
     }
 
-    /// A connection of the primary, for this session.
+    /// The primary, as diesel-async's own connection.
     ///
     /// # Errors
     /// If the primary cannot be reached; within a transaction.

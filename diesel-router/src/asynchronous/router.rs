@@ -26,7 +26,8 @@ use super::{
 use crate::{error::unsent, kinds::QueryKinds};
 
 /// The pools of a primary and its replicas, and what is known of these servers: one for a process, many
-/// [`AsyncRoutingConnection`]s upon it. A clone is the same router.
+/// [`AsyncRoutingConnection`]s upon it. A clone is the same router; with the last one, and the last of its connections, the
+/// probes end.
 ///
 /// ```no_run
 /// use diesel::prelude::*;
@@ -92,14 +93,14 @@ impl AsyncRouter {
         AsyncBuilder::new(primary.into())
     }
 
-    /// A connection with a session of its own, which has neither written nor read. Its strict reads stay on the replica that
-    /// it read from last as long as that one serves.
+    /// A connection with a session of its own, which has neither written nor read: for one request, user or job. Its strict
+    /// reads stay on the replica that it read from last as long as that one serves.
     #[must_use]
     pub fn session(&self) -> AsyncRoutingConnection {
         self.with(Session::new(true))
     }
 
-    /// A connection with a session that goes on where `token` stands, in this or another process.
+    /// A connection whose session goes on where `token` stands, in this or another process.
     ///
     /// A token is input: authenticate one that comes from a client. One that names a position that the primary does not
     /// have is capped by the next observation of the primary; one of another cluster or of a lost branch sends strict
@@ -136,7 +137,7 @@ impl AsyncRouter {
         self.inner.watch.topology().into_inner()
     }
 
-    /// The pools at this moment, the primary's first.
+    /// How many connections the pools have, the primary's first.
     pub async fn status(&self) -> Vec<PoolStatus> {
         let mut all = Vec::with_capacity(self.inner.nodes.len());
         for node in &self.inner.nodes {

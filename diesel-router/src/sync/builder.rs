@@ -83,7 +83,7 @@ impl Builder {
 
     read_router::settings!();
 
-    /// Connections of each pool that is given by a URL, at most. Defaults to 10. Zero is taken for 1.
+    /// How many connections each pool opens that is made for a URL, at most. Defaults to 10; zero is taken for 1.
     pub fn pool_size(mut self, size: u32) -> Self {
         self.pool_size = size.max(1);
         self
@@ -96,8 +96,8 @@ impl Builder {
         self
     }
 
-    /// Asks every node once and starts the probes, one thread for each node, and with replicas one that reads the primary's
-    /// [catalogue](read_router::Catalogue).
+    /// Makes the pools, asks every node once, and starts the probes: a thread for each node, and with replicas one that reads
+    /// the primary's [catalogue](read_router::Catalogue).
     ///
     /// # Errors
     /// If the primary cannot be reached or is a replica, if a replica belongs to another cluster, is a second primary

@@ -233,7 +233,7 @@ impl WriteCheckout {
         self.checked.as_mut().expect(HELD).tell(told);
     }
 
-    /// Gives the connection back and returns the session's token, which covers all that was done with it.
+    /// Gives the connection back and returns the session's token, which covers what was done on it.
     ///
     /// # Errors
     /// If a transaction is still open, which is rolled back.

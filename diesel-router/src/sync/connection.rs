@@ -15,7 +15,7 @@ use read_router::{
 use super::{Router, context::Context, handle::Handle, view::ReadConnection};
 use crate::instrument::Listener;
 
-/// A connection of one session that sends each statement where it belongs.
+/// A connection to a primary and its replicas that sends each statement where it belongs.
 ///
 /// It implements Diesel's connection traits, so that code written for any `C: LoadConnection<Backend = Pg>` takes it as
 /// it takes a [`PgConnection`]. Writes, transactions, and reads that nobody has decided about go to the primary; a read
@@ -40,18 +40,19 @@ use crate::instrument::Listener;
 /// ```
 ///
 /// # What it is
-/// A handle over the router's pools, to be made for each request, user or job by [`Router::session`]; it costs two
-/// allocations and no connection. A connection is taken from a pool for a statement, and for a transaction to its end.
+/// A cheap value over the router's pools, to be made for each request, user or job by [`Router::session`]; it costs two
+/// allocations and opens nothing. A server's connection is taken from a pool for a statement, and for a transaction to its
+/// end.
 /// It is the session that [`ReadClass::MustSeeMyWrite`] speaks of; [`same_session`](Self::same_session) gives another
-/// handle of it.
+/// connection of it.
 ///
-/// `LISTEN`, `SET`, temporary tables, advisory locks and the like leave something with their connection: a handle that
-/// ran one keeps that connection of the primary for all that it sends there, and closes it in the end.
+/// `LISTEN`, `SET`, temporary tables, advisory locks and the like leave something with the server's connection: it is kept
+/// for all that is sent to the primary from then on, and closed in the end.
 ///
 /// # When its connection breaks
 /// An open transaction has been rolled back by the server; statements fail until the caller rolls back too, as Diesel
-/// does by itself where [`transaction`](diesel::Connection::transaction) runs it. Then the handle goes on with another
-/// connection.
+/// does by itself where [`transaction`](diesel::Connection::transaction) runs it. Then it goes on with another one of the
+/// pool.
 pub struct RoutingConnection {
     /// With the class that was said last, which is of no meaning to this type.
     pub(super) read: ReadConnection,
@@ -118,10 +119,9 @@ impl RoutingConnection {
     /// The primary's own connection, for what Diesel offers on nothing else: COPY TO, and code that is bound to
     /// [`PgConnection`].
     ///
-    /// It is this handle's for as long as it is borrowed. Where something is left on it, as after `LISTEN` or `SET`, it is
-    /// from then on what the handle uses on the primary. Until the handle is used again, or dropped, strict reads of the
-    /// session go to the primary. In a transaction it is the
-    /// transaction's connection; one that is begun here goes on.
+    /// It is out for as long as it is borrowed. Where something is left on it, as after `LISTEN` or `SET`, it is from then on
+    /// what serves this routing connection on the primary. Until that one is used again, or dropped, strict reads of the
+    /// session go to the primary. In a transaction it is the transaction's connection; one that is begun here goes on.
     ///
     /// # Errors
     /// If the primary cannot be reached, or a transaction is open on a replica.
@@ -129,14 +129,14 @@ impl RoutingConnection {
         self.plain().primary()
     }
 
-    /// The notifications that have come, as [`PgConnection::notifications_iter`] has them; none if this handle has not
+    /// The notifications that have come, as [`PgConnection::notifications_iter`] has them; none if this connection has not
     /// said `LISTEN`.
     pub fn notifications_iter(&mut self) -> impl Iterator<Item = QueryResult<PgNotification>> + '_ {
         self.read.handle.kept().into_iter().flat_map(PgConnection::notifications_iter)
     }
 
-    /// Tells `callback` of everything that happens on this handle, with the node on which it does; `None` stands for
-    /// the handle itself, which begins and ends transactions. It takes the place of
+    /// Tells `callback` of everything that happens on this connection, with the node on which it does; `None` stands for
+    /// the connection itself, which begins and ends transactions. It takes the place of
     /// [`set_instrumentation`](diesel::Connection::set_instrumentation).
     pub fn set_routing_instrumentation(
         &mut self,
@@ -145,19 +145,19 @@ impl RoutingConnection {
         self.read.handle.listen(Some(Listener::with_node(callback)));
     }
 
-    /// Another handle of the same session.
+    /// Another connection of the same session.
     #[must_use]
     pub fn same_session(&self) -> Self {
         self.router().with_session(self.read.handle.session().clone())
     }
 
-    /// A handle with a session of its own, which has neither written nor read.
+    /// A connection of the same router with a session of its own, which has neither written nor read.
     #[must_use]
     pub fn new_session(&self) -> Self {
         self.router().session()
     }
 
-    /// A handle whose session goes on where `token` stands: see [`Router::resume`].
+    /// A connection of the same router whose session goes on where `token` stands: see [`Router::resume`].
     #[must_use]
     pub fn resume(&self, token: Token) -> Self {
         self.router().resume(token)

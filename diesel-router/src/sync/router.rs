@@ -25,7 +25,8 @@ use super::{
 };
 use crate::kinds::QueryKinds;
 
-/// A primary and its replicas. Clones are the same router; with the last one, and the last of its connections, the
+/// The pools of a primary and its replicas, and what is known of these servers: one for a process, many
+/// [`RoutingConnection`]s upon it. A clone is the same router; with the last one, and the last of its connections, the
 /// probes end.
 ///
 /// ```no_run
@@ -172,7 +173,7 @@ impl Router {
         self.of_process().checkout(options)
     }
 
-    /// The primary, for the session of the process: see [`WriteCheckout`].
+    /// The primary, as Diesel's own connection, for the session of the process: see [`WriteCheckout`].
     ///
     /// # Errors
     /// If the primary cannot be reached.
@@ -202,7 +203,7 @@ impl Router {
         self.inner.watch.topology().into_inner()
     }
 
-    /// How many connections the pools have, the primary's first.
+    /// How many connections the pools have, the primary's first; last, once there is one, its pool of read-only checkouts.
     #[must_use]
     pub fn status(&self) -> Vec<PoolStatus> {
         self.inner.nodes.iter().chain(self.inner.read_only.get()).map(status).collect()
