@@ -52,7 +52,7 @@ struct Times {
 
 /// A connection that has been idle for longer is asked whether it is alive.
 const PING_IDLE: Duration = Duration::from_secs(1);
-/// How often one who waits for a replica's connection looks whether the replica still serves.
+/// How often one who waits for a connection asks for it anew, and looks whether the replica still serves.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a handle wants of its connections.
@@ -158,26 +158,28 @@ impl Node {
 
     /// A connection of the pool. A replica's is not waited for once the replica no longer serves, nor for longer than
     /// `replica_acquire_timeout`: another server may do.
+    ///
+    /// It is asked for again and again: who waits in r2d2 is not told of a broken connection that comes back, in whose place
+    /// another one might be opened.
     fn take(&self) -> QueryResult<Checked> {
         if self.is_closed() {
             return Err(unsent("the router is closed"));
         }
-        let pooled = if self.id.is_primary() {
-            self.pool.get().map_err(unsent)?
-        } else {
-            let started = now();
-            loop {
-                let left = self.watch.config.replica_acquire_timeout.saturating_sub(now().since(started));
-                match self.pool.get_timeout(left.min(LOOK_AGAIN)) {
-                    Ok(pooled) => break pooled,
-                    Err(error) if left <= LOOK_AGAIN => return Err(unsent(error)),
-                    Err(error) => {
-                        let topology = self.watch.topology();
-                        if !topology.node(self.id).is_some_and(|node| node.standing().serves()) {
-                            return Err(unsent(error));
-                        }
-                    }
-                }
+        let limit = match self.id.is_primary() {
+            true => self.pool.connection_timeout(),
+            false => self.watch.config.replica_acquire_timeout,
+        };
+        let serves = || {
+            let topology = self.watch.topology();
+            self.id.is_primary() || topology.node(self.id).is_some_and(|node| node.standing().serves())
+        };
+        let started = now();
+        let pooled = loop {
+            let left = limit.saturating_sub(now().since(started));
+            match self.pool.get_timeout(left.min(LOOK_AGAIN)) {
+                Ok(pooled) => break pooled,
+                Err(error) if left <= LOOK_AGAIN || self.is_closed() || !serves() => return Err(unsent(error)),
+                Err(_) => {}
             }
         };
         Ok(Checked {

@@ -251,6 +251,31 @@ fn a_broken_link_ends_the_transaction_and_not_the_handle() {
 }
 
 #[test]
+fn who_waits_for_a_connection_gets_one_when_a_broken_one_comes_back() {
+    let cluster = cluster(0, SCHEMA);
+    let router = Router::builder(cluster.primary().url()).pool_size(1).connect().unwrap();
+    for id in 0..5 {
+        let mut first = router.session();
+        first.begin_test_transaction().unwrap();
+        let process = number(&mut first, "SELECT pg_backend_pid()::bigint").unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let (router, (tell, begun)) = (&router, std::sync::mpsc::channel());
+            let waits = scope.spawn(move || {
+                tell.send(()).unwrap();
+                let started = std::time::Instant::now();
+                insert(&mut router.session(), id).unwrap();
+                started.elapsed()
+            });
+            begun.recv().unwrap();
+            cluster.primary().sql(&format!("SELECT pg_terminate_backend({process}, 10000)")).unwrap();
+            drop(first);
+            // r2d2's own limit is 30 seconds.
+            assert!(waits.join().unwrap() < Duration::from_secs(15));
+        });
+    }
+}
+
+#[test]
 fn rows_come_one_by_one() {
     let (cluster, router) = stage(1, SCHEMA);
     let mut conn = router.session();
