@@ -90,6 +90,8 @@ impl<'a> Declaration<'a> {
         let is_stable = matches!(self.volatility, "i" | "s");
         match self.language {
             "sql" | "plpgsql" if is_stable && !self.sets => Declared::ByBody,
+            // As citext has for its casts and its input: by names that are none of a function.
+            "internal" if is_stable && STABLE.contains(&self.extension) => Declared::Harmless,
             "internal" if is_stable => Declared::AsBuiltIn,
             "c" if self.volatility == "i" && !self.extension.is_empty() => Declared::Harmless,
             "c" if self.volatility == "s" && STABLE.contains(&self.extension) => Declared::Harmless,
@@ -128,6 +130,10 @@ mod tests {
             ("f v c - - pg_trgm", "set_limit", Declared::Anything),
             ("f v c - - pgcrypto", "gen_salt", Declared::Harmless),
             ("f i internal - -", "f", Declared::AsBuiltIn),
+            ("f i internal - - citext", "citext", Declared::Harmless),
+            ("f s internal - - citext", "citextrecv", Declared::Harmless),
+            ("f v internal - - citext", "f", Declared::Anything),
+            ("f i internal - - unheard_of", "f", Declared::AsBuiltIn),
             ("f i plperl - -", "f", Declared::Anything),
             ("a i internal - -", "f", Declared::ByParts),
             ("w i internal - -", "f", Declared::AsBuiltIn),
