@@ -10,6 +10,7 @@ mod failed;
 mod failover;
 mod library;
 mod sync_basics;
+mod sync_broken;
 mod sync_catalogue;
 mod sync_checkouts;
 mod sync_differential;

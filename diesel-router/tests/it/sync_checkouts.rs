@@ -63,7 +63,7 @@ pub(crate) const WRITABLE: [&str; 5] = [
     "SELECT lifts()",
     "DO $$ BEGIN PERFORM lifts(); END $$",
 ];
-pub(crate) const LIFTS: &str = "CREATE TABLE t (v bigint); INSERT INTO t VALUES (0);
+const LIFTS: &str = "CREATE TABLE t (v bigint); INSERT INTO t VALUES (0);
     CREATE FUNCTION lifts() RETURNS bigint LANGUAGE plpgsql AS
     'BEGIN SET default_transaction_read_only = off; RETURN 1; END'";
 pub(crate) const IS_WRITABLE: &str = "SELECT (current_setting('default_transaction_read_only') = 'off')::int::bigint";
@@ -164,7 +164,7 @@ fn a_closed_router_gives_out_no_checkout() {
 }
 
 /// The statements in a log of these settings, other than probes.
-pub(crate) const LOGGED: [(&str, &str); 2] = [("log_statement", "all"), ("log_line_prefix", "")];
+const LOGGED: [(&str, &str); 2] = [("log_statement", "all"), ("log_line_prefix", "")];
 
 pub(crate) fn statements(log: &str) -> Vec<String> {
     let text = |line: &str| {
@@ -176,8 +176,8 @@ pub(crate) fn statements(log: &str) -> Vec<String> {
     log.lines().filter_map(text).collect()
 }
 
-/// A cluster that logs what it is asked, and a router with one connection in each pool.
-fn logged() -> (Cluster, Router) {
+/// A cluster that logs what it is asked.
+pub(crate) fn logged_cluster() -> Cluster {
     let mut builder = Cluster::builder().replicas(1);
     for (name, value) in LOGGED {
         builder = builder.setting(name, value);
@@ -185,6 +185,12 @@ fn logged() -> (Cluster, Router) {
     let cluster = builder.start().unwrap_or_else(|error| panic!("{error}"));
     cluster.primary().sql(LIFTS).unwrap();
     cluster.wait_caught_up(LIMIT).unwrap();
+    cluster
+}
+
+/// Such a cluster, and a router with one connection in each pool.
+fn logged() -> (Cluster, Router) {
+    let cluster = logged_cluster();
     let router = narrow(&cluster);
     (cluster, router)
 }

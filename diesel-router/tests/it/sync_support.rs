@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use diesel::{
-    OptionalExtension, QueryResult, RunQueryDsl,
+    Connection, OptionalExtension, PgConnection, QueryResult, RunQueryDsl,
     connection::{DefaultLoadingMode, LoadConnection},
     pg::Pg,
     query_builder::{AstPass, Query, QueryFragment, QueryId},
@@ -107,4 +107,18 @@ pub(crate) fn until_on_replica(conn: &mut RoutingConnection) {
         number(conn.read(ReadClass::MustSeeMyWrite), "SELECT 1::bigint").unwrap();
         !node(conn).is_primary()
     });
+}
+
+/// Nothing is idle in a transaction, and the pools know of all their connections.
+pub(crate) fn assert_clean(cluster: &Cluster, router: &Router) {
+    for status in router.status() {
+        assert_eq!(status.connections, status.idle, "{status:?}");
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    for server in std::iter::once(cluster.primary()).chain(cluster.replicas()) {
+        until("nothing is idle in a transaction", || {
+            let mut conn = PgConnection::establish(&server.url()).unwrap();
+            number(&mut conn, open).unwrap() == Some(0)
+        });
+    }
 }

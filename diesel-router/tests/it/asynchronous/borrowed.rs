@@ -2,21 +2,14 @@
 
 use diesel_async::{AsyncConnection, SimpleAsyncConnection};
 use diesel_router::{AsyncRouter, NodeId, ReadClass};
-use read_router_scenarios::LIMIT;
 use read_router_testkit::Cluster;
 
 use super::number;
-use crate::sync_checkouts::{IS_WRITABLE, LEFT, LIFTS, LOGGED, WRITABLE, statements};
+use crate::sync_checkouts::{IS_WRITABLE, LEFT, WRITABLE, logged_cluster, statements};
 
 /// A cluster, and a router with one connection in each pool: who comes next gets what the last one had.
 async fn stage() -> (Cluster, AsyncRouter) {
-    let mut builder = Cluster::builder().replicas(1);
-    for (name, value) in LOGGED {
-        builder = builder.setting(name, value);
-    }
-    let cluster = builder.start().unwrap_or_else(|error| panic!("{error}"));
-    cluster.primary().sql(LIFTS).unwrap();
-    cluster.wait_caught_up(LIMIT).unwrap();
+    let cluster = logged_cluster();
     let builder = AsyncRouter::builder(cluster.primary().url()).replica(cluster.replica(0).url());
     let router = builder.pool_size(1).connect().await.unwrap();
     (cluster, router)
