@@ -27,15 +27,16 @@ pg_catalog.pg_snapshot_xmin(s)::text, pg_catalog.pg_snapshot_xmax(s)::text FROM 
 ///
 /// Cluster, start of the server in microseconds, its port, WAL block and segment size, the backend's pid and
 /// its start in microseconds, in recovery, the timeline (a primary's own word; a running primary never changes it), and
-/// the database's OID, which a physical replica shares.
+/// the database's OID, which a physical replica shares. Functions rather than views over them: a new connection has planned
+/// nothing yet, and each relation costs it a millisecond.
 pub const GREETING: &str = "\
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text, \
 (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint::text, \
 pg_catalog.current_setting('port'), \
 pg_catalog.current_setting('wal_block_size'), \
-(SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'), \
+pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))::text, \
 pg_catalog.pg_backend_pid()::text, \
-(SELECT (EXTRACT(epoch FROM backend_start) * 1000000)::bigint::text FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()), \
+(SELECT (EXTRACT(epoch FROM backend_start) * 1000000)::bigint::text FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())), \
 pg_catalog.pg_is_in_recovery()::text, \
 (CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
 ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END)::text, \

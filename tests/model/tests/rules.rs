@@ -1,6 +1,15 @@
 //! Each rule's world, with the rule on and, in a build that can, off; then the worlds that combine.
 
-use std::{fmt::Write as _, io::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use read_router_model::{Found, World, combined, excuses, worlds};
 
@@ -25,6 +34,28 @@ fn on(found: &Found) -> String {
         Found { exhausted: true, states, .. } => format!("exhausted ({states} states)"),
         Found { states, .. } => format!("NOT EXHAUSTED ({states} states)"),
     }
+}
+
+/// Searches all, on as many cores as there are; in the order of `worlds`.
+fn search_all(worlds: &[&World]) -> Vec<Found> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((index, world)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    worlds.get(index).map(|world| (index, world))
+                } {
+                    let one = world.search(LIMIT);
+                    found.lock().unwrap().push((index, one));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap();
+    found.sort_by_key(|(index, _)| *index);
+    found.into_iter().map(|(_, found)| found).collect()
 }
 
 #[test]
@@ -57,8 +88,9 @@ fn each_rule_off_is_found_and_on_is_exhausted() {
 fn the_worlds_that_combine_are_exhausted() {
     let (mut table, mut wrong) = (String::new(), Vec::new());
     let _ = writeln!(table, "\n{:<56} {:<28} seconds", "world", "all rules on");
-    for case in combined::all() {
-        let found = case.world.search(LIMIT);
+    let cases = combined::all();
+    let worlds: Vec<_> = cases.iter().map(|case| &case.world).collect();
+    for (case, found) in cases.iter().zip(search_all(&worlds)) {
         let _ = writeln!(table, "{:<56} {:<28} {:>7.2}", case.name, on(&found), found.took.as_secs_f32());
         if let Some(schedule) = &found.broken {
             show(&format!("\n{}:\n{schedule}\n", case.name));

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 use crate::{Error, account::Account, fetch};
@@ -37,8 +38,19 @@ impl Binaries {
         &self.folder
     }
 
+    /// [`find`](Self::find), once: to look runs half a dozen programs.
+    pub(crate) fn of_process() -> Result<Self, Error> {
+        static FOUND: Mutex<Option<Binaries>> = Mutex::new(None);
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(binaries) = &*found {
+            return Ok(binaries.clone());
+        }
+        let binaries = Self::find(&Account::find()?)?;
+        Ok(found.insert(binaries).clone())
+    }
+
     /// The first usable installation, or a fetched one.
-    pub(crate) fn find(account: &Account) -> Result<Self, Error> {
+    fn find(account: &Account) -> Result<Self, Error> {
         if let Some(folder) = env::var_os("READ_ROUTER_PG_BIN").filter(|folder| !folder.is_empty()) {
             return Self::named(account, &folder);
         }

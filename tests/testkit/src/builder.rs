@@ -80,9 +80,8 @@ impl Builder {
                 self.replicas
             )));
         }
-        let account = Account::find()?;
-        let binaries = Binaries::find(&account)?;
-        let folder = folder(&account)?;
+        let binaries = Binaries::of_process()?;
+        let folder = folder(&binaries.account)?;
         let watchdog = Watchdog::over(folder.path())?;
         // From here on the cluster's own drop cleans up.
         let mut cluster = Cluster::new(folder, watchdog);

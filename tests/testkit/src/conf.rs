@@ -13,7 +13,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("full_page_writes", "off"),
     ("autovacuum", "off"),
     ("jit", "off"),
-    ("shared_buffers", "64MB"),
+    ("shared_buffers", "16MB"),
     // Segments in the data folder go with it, also after SIGKILL.
     ("dynamic_shared_memory_type", "mmap"),
     ("logging_collector", "off"),

@@ -2,8 +2,8 @@
 
 use std::{
     fs::{self, File},
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
+    io::{Read, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
     process::{Command, Stdio},
 };
@@ -17,7 +17,7 @@ use crate::{
 /// The database that initdb makes, and that is there whatever the builder was told.
 pub(crate) const DEFAULT_DATABASE: &str = "postgres";
 
-const PAGE: [u8; 8192] = [0; 8192];
+static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Makes a new database cluster in `data`.
 pub(crate) fn init(binaries: &Binaries, data: &Path) -> Result<(), Error> {
@@ -121,14 +121,22 @@ pub(crate) fn copy(account: &Account, from: &Path, to: &Path) -> Result<(), Erro
     account.own(to)
 }
 
-/// Copies a segment of 16 MB without the zeroes at its end: they are most of it.
+/// Copies a segment of 16 MB without its zeroes, which are most of it.
 fn copy_sparse(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = || Error::io(format!("cannot copy {}", from.display()));
-    let bytes = fs::read(from).map_err(failed())?;
-    // Whole slices compare fast, also without optimisation.
-    let empty = bytes.rchunks(PAGE.len()).take_while(|&page| page == &PAGE[..page.len()]);
-    let zeroes: usize = empty.map(<[u8]>::len).sum();
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(to).map_err(failed())?;
-    file.write_all(&bytes[..bytes.len() - zeroes]).map_err(failed())?;
-    file.set_len(bytes.len() as u64).map_err(failed())
+    let mut source = File::open(from).map_err(failed())?;
+    let target = File::options().write(true).create_new(true).mode(0o600).open(to).map_err(failed())?;
+    let mut chunk = vec![0; ZEROES.len()];
+    let mut length = 0;
+    loop {
+        let read = source.read(&mut chunk).map_err(failed())?;
+        if read == 0 {
+            return target.set_len(length).map_err(failed());
+        }
+        // Whole slices compare fast, also without optimisation.
+        if chunk[..read] != ZEROES[..read] {
+            target.write_all_at(&chunk[..read], length).map_err(failed())?;
+        }
+        length += read as u64;
+    }
 }

@@ -8,7 +8,7 @@ use crate::{
     Error, Node,
     data::DEFAULT_DATABASE,
     process::{self, Pid},
-    sql::APPLICATION,
+    sql::{APPLICATION, Rows},
     wait::{self, PATIENCE},
 };
 
@@ -49,7 +49,8 @@ impl Node {
         }
         // New sessions are forked by a postmaster that has first told the startup process.
         let setting = "SELECT setting = '{}' FROM pg_settings WHERE name = 'recovery_min_apply_delay'";
-        self.wait_for("change of recovery_min_apply_delay", &setting.replace("{}", &delay.as_millis().to_string()))
+        let setting = setting.replace("{}", &delay.as_millis().to_string());
+        self.wait("change of recovery_min_apply_delay", || self.query_anew(DEFAULT_DATABASE, &setting))
     }
 
     /// Kills one client's backend with SIGKILL; the postmaster then ends all sessions and recovers.
@@ -99,8 +100,12 @@ impl Node {
 
     /// Waits until a query that gives one boolean says true.
     pub(crate) fn wait_for(&self, what: &str, query: &str) -> Result<(), Error> {
+        self.wait(what, || self.query(DEFAULT_DATABASE, query))
+    }
+
+    fn wait(&self, what: &str, ask: impl Fn() -> Result<Rows, Error>) -> Result<(), Error> {
         let done = wait::until(PATIENCE, || {
-            let rows = self.query(DEFAULT_DATABASE, query)?;
+            let rows = ask()?;
             Ok((rows.first().and_then(|row| row[0].as_deref()) == Some("t")).then_some(()))
         })?;
         done.ok_or_else(|| Error::Timeout {

@@ -34,6 +34,8 @@ pub struct Node {
     port: u16,
     /// Beside the state, not in it: `sql` must not wait for a start in another thread.
     frozen: AtomicBool,
+    /// A session that the next statement of the kit or of a test may take: to open one costs more than most statements.
+    idle: Mutex<Option<(String, Connection)>>,
     state: Mutex<State>,
 }
 
@@ -71,6 +73,7 @@ impl Node {
             binaries,
             port: state.conf.port,
             frozen: AtomicBool::new(false),
+            idle: Mutex::new(None),
             state: Mutex::new(state),
         }
     }
@@ -97,7 +100,8 @@ impl Node {
         &self.database
     }
 
-    /// Runs one or more statements in a new session; returns the rows of the last one that has any, as text.
+    /// Runs one or more statements in a session that has only its defaults; returns the rows of the last one that has any,
+    /// as text.
     ///
     /// # Errors
     /// [`Error::Sql`] if the server refuses, [`Error::Io`] if there is no server or it went away,
@@ -318,7 +322,7 @@ impl Node {
                 return Err(self.boot_error("it ended".into()));
             }
             // Another server may have taken the port: only the folder tells.
-            match self.query(DEFAULT_DATABASE, "SELECT current_setting('data_directory')") {
+            match self.query_anew(DEFAULT_DATABASE, "SELECT current_setting('data_directory')") {
                 Ok(rows) if rows[0][0].as_deref() == self.data.to_str() => Ok(Some(())),
                 Ok(rows) => {
                     found = format!("port {} is another server's, of {:?}", self.port, rows[0][0]);
@@ -337,7 +341,28 @@ impl Node {
 
     /// Runs a statement in a given database: the default one is there whatever a test does.
     pub(crate) fn query(&self, database: &str, sql: &str) -> Result<Rows, Error> {
-        self.connect(database)?.query(sql).map_err(|failure| self.sql_error(failure))
+        let idle = if self.is_frozen() { None } else { self.idle().take() };
+        match idle {
+            Some((of, session)) if of == database && session.is_quiet() => self.query_in(session, database, sql),
+            _ => self.query_anew(database, sql),
+        }
+    }
+
+    /// The same in a new session: only that tells what the postmaster has come to.
+    pub(crate) fn query_anew(&self, database: &str, sql: &str) -> Result<Rows, Error> {
+        self.query_in(self.connect(database)?, database, sql)
+    }
+
+    fn query_in(&self, mut session: Connection, database: &str, sql: &str) -> Result<Rows, Error> {
+        let rows = session.query(sql).map_err(|failure| self.sql_error(failure));
+        if session.reset() {
+            *self.idle() = Some((database.to_owned(), session));
+        }
+        rows
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<(String, Connection)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn connect(&self, database: &str) -> Result<Connection, Error> {

@@ -22,6 +22,8 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
+    /// `I` where no transaction is open, as of the last answer.
+    state: u8,
 }
 
 /// Why a statement gave no rows.
@@ -37,7 +39,7 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(CONNECT_LIMIT))?;
-        let mut connection = Self { stream: BufReader::new(stream) };
+        let mut connection = Self { stream: BufReader::new(stream), state: 0 };
         let mut startup = 196_608_u32.to_be_bytes().to_vec(); // protocol 3.0
         for text in ["user", "postgres", "database", database, "application_name", APPLICATION] {
             startup.extend_from_slice(text.as_bytes());
@@ -56,6 +58,19 @@ impl Connection {
         body.push(0);
         self.send(Some(b'Q'), &body)?;
         self.answer()
+    }
+
+    /// Puts the session back to what it was when it was opened; `false` if it is of no more use.
+    pub(crate) fn reset(&mut self) -> bool {
+        self.state == b'I' && self.query("DISCARD ALL").is_ok()
+    }
+
+    /// Whether the server has neither closed the session nor said anything since the last answer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let stream = self.stream.get_ref();
+        let quiet = stream.set_nonblocking(true).is_ok()
+            && stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_ok() && quiet
     }
 
     /// Waits until the server has closed this session; `false` if it has not within the limit.
@@ -91,7 +106,10 @@ impl Connection {
                 b'D' => rows.push(row(&body).ok_or_else(|| broken("a malformed row"))?),
                 b'E' => failure = Some(error_of(&body)),
                 b'G' => self.send(Some(b'f'), b"COPY FROM STDIN is not supported\0")?,
-                b'Z' => return failure.map_or(Ok(rows), Err),
+                b'Z' => {
+                    self.state = body.first().copied().unwrap_or_default();
+                    return failure.map_or(Ok(rows), Err);
+                }
                 _ => {}
             }
         }
