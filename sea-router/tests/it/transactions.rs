@@ -182,7 +182,7 @@ async fn nothing_is_left_behind() {
     let Stage { cluster, db } = stage(1).await;
     fault(&cluster, |c| c.replica(0).set_apply_delay(Duration::from_millis(30))).await;
     let outside = sea_orm::Database::connect(crate::options(&cluster.primary().url())).await.unwrap();
-    let (rounds, pools) = (amount(400, 2_000), 8_u64);
+    let (rounds, pools) = (amount(150, 2_000), 8_u64);
     let workers: Vec<_> = (0..pools)
         .map(|worker| {
             let (outside, primary, replica) = (outside.clone(), cluster.primary().url(), cluster.replica(0).url());

@@ -44,7 +44,7 @@ const TASKS: u64 = 16;
 /// # Panics
 /// If one does.
 pub async fn writes_then_reads_are_never_stale<S: Subject>() {
-    let outcome = writes_then_reads::<S>(Gate::On, amount(1_500, 20_000), 1).await;
+    let outcome = writes_then_reads::<S>(Gate::On, amount(1_000, 20_000), 1).await;
     println!("gated: {outcome:?}");
     assert_eq!(outcome.stale, 0, "{outcome:?}");
     assert_eq!(outcome.failed, 0, "{outcome:?}");
