@@ -3,10 +3,20 @@
 //!
 //! Machines are noisy: each ratio pairs two blocks that ran right after each other, and the median over all pairs is
 //! shown with the middle half of them. The plain side has a pool too, as an application has, and takes a connection for
-//! each call; a checkout is compared with that for the same reason. The first lines compare plain with plain: so far from
-//! 1 is the machine's own doing. An argument leaves the lines that have it in their name.
+//! each call; a checkout is compared with that for the same reason. Neither side asks a connection of its pool whether it
+//! is alive, unless it was long idle. The first lines compare plain with plain: so far from 1 is the machine's own doing.
+//! An argument leaves the lines that have it in their name.
+//!
+//! On a machine of few cores a scheduler may put the server's process of one side beside us and that of the other on a core
+//! that sleeps, for the whole run: a factor of two that is neither's. `taskset -c 0` puts all on one.
+//!
+//! The last lines of each half compare with gating by hand: the position of the primary after each write, and that of the
+//! replica before each read, asked until it has come so far.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
 
 use diesel::{
     ExpressionMethods, PgConnection, QueryDsl, QueryResult,
@@ -16,14 +26,16 @@ use diesel::{
 };
 use diesel_async::{
     AsyncConnection, AsyncPgConnection, TransactionManager,
-    pooled_connection::{AsyncDieselConnectionManager, deadpool},
+    pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, deadpool},
 };
-use diesel_router::{AsyncRouter, ReadClass, Router};
+use diesel_router::{AsyncRouter, Lsn, ReadClass, Router};
 use read_router_testkit::Cluster;
 
 use self::schema::{ride, written};
 
 const PAIRS: usize = 400;
+
+type Manager = ConnectionManager<PgConnection>;
 
 mod schema {
     diesel::table! { ride { id -> Integer, distance -> Integer, } }
@@ -34,6 +46,8 @@ mod schema {
 #[derive(Clone, Copy)]
 enum Call {
     FindByKey,
+    /// The same, of a type that does not say its text.
+    FindBoxed,
     ListFifty,
     Insert,
     /// Begins, reads, inserts, commits.
@@ -44,7 +58,7 @@ impl Call {
     /// So many in a block that it takes a few milliseconds: short beside what disturbs a machine.
     fn in_block(self) -> i32 {
         match self {
-            Self::FindByKey => 20,
+            Self::FindByKey | Self::FindBoxed => 20,
             Self::ListFifty | Self::Insert => 12,
             Self::Transaction => 4,
         }
@@ -54,6 +68,7 @@ impl Call {
         use diesel::RunQueryDsl;
         match self {
             Self::FindByKey => ride::table.find(number % 100).first::<(i32, i32)>(conn).map(drop),
+            Self::FindBoxed => ride::table.find(number % 100).into_boxed().first::<(i32, i32)>(conn).map(drop),
             Self::ListFifty => {
                 let list = ride::table.filter(ride::id.ge(number % 50)).order(ride::id).limit(50);
                 list.load::<(i32, i32)>(conn).map(|rows| assert_eq!(rows.len(), 50))
@@ -73,6 +88,7 @@ impl Call {
         use diesel_async::RunQueryDsl;
         match self {
             Self::FindByKey => ride::table.find(number % 100).first::<(i32, i32)>(conn).await.map(drop),
+            Self::FindBoxed => ride::table.find(number % 100).into_boxed().first::<(i32, i32)>(conn).await.map(drop),
             Self::ListFifty => {
                 let list = ride::table.filter(ride::id.ge(number % 50)).order(ride::id).limit(50);
                 list.load::<(i32, i32)>(conn).await.map(|rows| assert_eq!(rows.len(), 50))
@@ -99,14 +115,18 @@ fn print(name: &str, call: Call, mut pairs: Vec<(Duration, Duration)>) {
     let ratio = |pair: &(Duration, Duration)| pair.0.as_secs_f64() / pair.1.as_secs_f64();
     pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let quarter = |quarter: usize| ratio(&pairs[quarter * (PAIRS - 1) / 4]);
-    let mut theirs: Vec<_> = pairs.iter().map(|pair| pair.1 / call.in_block().unsigned_abs()).collect();
-    theirs.sort();
+    let median = |of: &dyn Fn(&(Duration, Duration)) -> f64| {
+        let mut all: Vec<_> = pairs.iter().map(|pair| of(pair) * 1e6 / f64::from(call.in_block())).collect();
+        all.sort_by(f64::total_cmp);
+        all[PAIRS / 2]
+    };
     println!(
-        "{name:46} {:.3}  (middle half {:.3} to {:.3}), plain {:?} a call",
+        "{name:46} {:.3}  (middle half {:.3} to {:.3}), plain {:.1} µs a call, routed {:+.1} µs",
         quarter(2),
         quarter(1),
         quarter(3),
-        theirs[PAIRS / 2]
+        median(&|pair| pair.1.as_secs_f64()),
+        median(&|pair| pair.0.as_secs_f64() - pair.1.as_secs_f64()),
     );
 }
 
@@ -178,13 +198,92 @@ async fn compare_async<F: Future<Output = Ran>, G: Future<Output = Ran>>(
     Ok(())
 }
 
-const READS: [(&str, Call); 2] = [("find by key", Call::FindByKey), ("50 rows", Call::ListFifty)];
+const READS: [(&str, Call); 3] =
+    [("find by key", Call::FindByKey), ("find, boxed", Call::FindBoxed), ("50 rows", Call::ListFifty)];
 const WRITES: [(&str, Call); 2] = [("insert", Call::Insert), ("transaction", Call::Transaction)];
+
+/// What a gate by hand asks of each side.
+const WRITTEN: &str = "SELECT pg_current_wal_insert_lsn()::text AS at";
+const REPLAYED: &str = "SELECT pg_last_wal_replay_lsn()::text AS at";
+
+#[derive(diesel::QueryableByName)]
+struct Position {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    at: String,
+}
+
+impl Position {
+    fn lsn(&self) -> Result<Lsn, Box<dyn std::error::Error>> {
+        Ok(self.at.parse()?)
+    }
+}
+
+fn gates(router: &Router, primary: &Pool<Manager>, replica: &Pool<Manager>) -> Ran {
+    use diesel::RunQueryDsl;
+    let (find, insert) = (Call::FindByKey, Call::Insert);
+    let ask = |sql, conn: &mut PgConnection| diesel::sql_query(sql).get_result::<Position>(conn)?.lsn();
+    let read_gated = |written: Lsn, number| -> Ran {
+        let mut conn = replica.get()?;
+        while ask(REPLAYED, &mut conn)? < written {}
+        Ok(find.run(&mut conn, number)?)
+    };
+    let me = RefCell::new(router.session());
+    let written = ask(WRITTEN, &mut *primary.get()?)?;
+    let ours = |n| Ok(find.run(me.borrow_mut().must_see_my_write(), n)?);
+    compare("sync, find by key, gated by hand", find, ours, |n| read_gated(written, n))?;
+    let ours = |n| {
+        insert.run(&mut *me.borrow_mut(), n)?;
+        ours(n)
+    };
+    let by_hand = |n| {
+        let written = {
+            let mut conn = primary.get()?;
+            insert.run(&mut conn, n)?;
+            ask(WRITTEN, &mut conn)?
+        };
+        read_gated(written, n)
+    };
+    compare("sync, insert, find by key, gated by hand", insert, ours, by_hand)
+}
+
+async fn gates_async(
+    router: &AsyncRouter,
+    primary: &deadpool::Pool<AsyncPgConnection>,
+    replica: &deadpool::Pool<AsyncPgConnection>,
+) -> Ran {
+    use diesel_async::RunQueryDsl;
+    let (find, insert) = (Call::FindByKey, Call::Insert);
+    let ask =
+        &async |sql, conn: &mut AsyncPgConnection| diesel::sql_query(sql).get_result::<Position>(conn).await?.lsn();
+    let read_gated = &async |written: Lsn, number| -> Ran {
+        let mut conn = replica.get().await?;
+        while ask(REPLAYED, &mut conn).await? < written {}
+        Ok(find.run_async(&mut *conn, number).await?)
+    };
+    let me = &tokio::sync::Mutex::new(router.session());
+    let written = ask(WRITTEN, &mut *primary.get().await?).await?;
+    let ours = |n| async move { Ok(find.run_async(me.lock().await.must_see_my_write(), n).await?) };
+    compare_async("async, find by key, gated by hand", find, ours, |n| read_gated(written, n)).await?;
+    let ours = |n| async move {
+        let mut me = me.lock().await;
+        insert.run_async(&mut *me, n).await?;
+        Ok(find.run_async(me.must_see_my_write(), n).await?)
+    };
+    let by_hand = |n| async move {
+        let written = {
+            let mut conn = primary.get().await?;
+            insert.run_async(&mut *conn, n).await?;
+            ask(WRITTEN, &mut conn).await?
+        };
+        read_gated(written, n).await
+    };
+    compare_async("async, insert, find by key, gated by hand", insert, ours, by_hand).await
+}
 
 fn sync(primary: &str, replica: &str) -> Ran {
     let pool = |url: &str| {
         let pool = Pool::builder().max_size(4).test_on_check_out(false);
-        pool.build(ConnectionManager::<PgConnection>::new(url))
+        pool.build(Manager::new(url))
     };
     let (plain_primary, plain_replica) = (pool(primary)?, pool(replica)?);
     let router = Router::builder(primary).replica(replica).connect()?;
@@ -207,6 +306,7 @@ fn sync(primary: &str, replica: &str) -> Ran {
     for (name, call) in WRITES {
         compare(&format!("sync, {name}"), call, |n| Ok(call.run(&mut me, n)?), |n| on_primary(call, n))?;
     }
+    gates(&router, &plain_primary, &plain_replica)?;
     let stats = router.stats();
     println!("{} reads on the replica, {} fallbacks, {} probes", stats.replica_reads(), stats.fallbacks, stats.probes);
     Ok(())
@@ -214,7 +314,10 @@ fn sync(primary: &str, replica: &str) -> Ran {
 
 async fn asynchronous(primary: &str, replica: &str) -> Ran {
     let pool = |url: &str| {
-        let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new(url);
+        // As the router's own pools do.
+        let mut config = ManagerConfig::default();
+        config.recycling_method = RecyclingMethod::Fast;
+        let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(url, config);
         deadpool::Pool::builder(manager).max_size(4).build()
     };
     let (plain_primary, plain_replica) = (&pool(primary)?, &pool(replica)?);
@@ -248,6 +351,7 @@ async fn asynchronous(primary: &str, replica: &str) -> Ran {
         let ours = |n| async move { Ok(call.run_async(&mut *conn.lock().await, n).await?) };
         compare_async(&format!("async, {name}"), call, ours, |n| on_primary(call, n)).await?;
     }
+    gates_async(&router, plain_primary, plain_replica).await?;
     let stats = router.stats();
     println!("{} reads on the replica, {} fallbacks, {} probes", stats.replica_reads(), stats.fallbacks, stats.probes);
     Ok(())

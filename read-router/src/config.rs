@@ -10,8 +10,8 @@ pub struct Config {
     /// How long a probe, or opening its connection, may take before the node counts as down.
     /// Defaults to 1 s.
     pub probe_timeout: Duration,
-    /// Shortest time from one probe of a node to the next while someone waits. Defaults to 2 ms,
-    /// which caps probes at 500 a second for each node.
+    /// Time from one probe of a node to the next while someone waits: a few may follow each other at once, all others are so
+    /// far apart at least. Defaults to 2 ms, which caps probes at 500 a second for each node.
     pub probe_spacing: Duration,
     /// How long a [`MustSeeMyWrite`](crate::ReadClass::MustSeeMyWrite) read waits for a replica to catch up
     /// before it goes to the primary. A replica that lags by more than ten times as much is not waited for. Defaults to

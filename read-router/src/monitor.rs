@@ -34,6 +34,8 @@ struct Probe {
     regular: Time,
     /// When it is due because someone waits; `None` while nobody does.
     wanted: Option<Time>,
+    /// When as many probes as were sent could have been sent one in each `probe_spacing`.
+    paid_until: Time,
     failures: u32,
 }
 
@@ -48,6 +50,9 @@ struct Connection {
 
 /// A node that fails again and again is tried at this multiple of the probe interval at most.
 const MAX_BACKOFF: u32 = 5;
+/// So many probes may be sent ahead of one in each `probe_spacing`, right after each other, for one who has begun to wait:
+/// a replica mostly replays within the time of a few questions.
+const BURST: u32 = 4;
 /// While the primary's name leads to an older branch than is known, it is looked up again this often.
 const NAME_MAY_MOVE: Duration = Duration::from_secs(1);
 
@@ -101,6 +106,7 @@ impl Monitor {
         probe.in_flight = true;
         probe.wanted = None;
         probe.regular = now + interval;
+        probe.paid_until = probe.paid_until.max(now) + self.config.probe_spacing;
         if let Some(connection) = &mut probe.connection {
             connection.since.get_or_insert(now);
         }
@@ -196,10 +202,13 @@ impl Monitor {
 
     /// Someone has waited since `since` for an observation sent after `now`; nobody joins one sent before.
     ///
-    /// Many askers share one probe. The longer the youngest of them has waited, the wider the spacing.
+    /// Many askers share one probe. The longer the youngest of them has waited, the wider the spacing; for one who has just
+    /// begun to wait a few probes may follow each other at once.
     pub fn ask(&mut self, ask: Ask, since: Time, now: Time) {
         let widest = self.config.probe_interval / 4;
         let spacing = (now.since(since) / 4).min(widest).max(self.config.probe_spacing);
+        let burst = self.config.probe_spacing * BURST;
+        let is_young = now.since(since) < burst;
         for index in 0..self.probes.len() {
             let node = NodeId::from_index(index);
             let asked = match ask {
@@ -208,8 +217,10 @@ impl Monitor {
                 Ask::Replicas => !node.is_primary(),
             };
             if asked {
-                let earliest = self.probes[index].sent_at.map_or(now, |sent| sent + spacing);
-                self.want(node, earliest.max(now));
+                let probe = &self.probes[index];
+                let may_follow = is_young && probe.paid_until.since(now) <= burst;
+                let spaced = probe.sent_at.filter(|_| !may_follow).map_or(now, |sent| sent + spacing);
+                self.want(node, spaced.max(now));
             }
         }
     }

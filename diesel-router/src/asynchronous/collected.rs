@@ -15,7 +15,7 @@ use super::schema::{Oids, TypeName, Types};
 /// The binds may name types by OID, in arrays and composites also inside of a value. Where they do is remembered: a type may
 /// not be known yet, or be made anew by somebody else.
 pub(crate) struct Collected {
-    pub(crate) sql: String,
+    pub(crate) sql: Arc<str>,
     is_cacheable: bool,
     binds: RawBytesBindCollector<Pg>,
     types: Vec<(TypeName, Option<Oids>)>,
@@ -45,7 +45,7 @@ fn meaning(oid: u32) -> (usize, bool) {
 
 impl Collected {
     /// Writes out the query that has this text; `types` are the types known up to now.
-    pub(crate) fn new<T: QueryFragment<Pg>>(sql: &str, query: &T, types: &Arc<Types>) -> QueryResult<Self> {
+    pub(crate) fn new<T: QueryFragment<Pg>>(sql: Arc<str>, query: &T, types: &Arc<Types>) -> QueryResult<Self> {
         let is_cacheable = query.is_safe_to_cache_prepared(&Pg)?;
         let mut lookup = Lookup { names: Vec::new(), second: false };
         let mut binds = RawBytesBindCollector::new();
@@ -70,7 +70,7 @@ impl Collected {
             (name, oids)
         };
         let types = lookup.names.into_iter().map(known).collect();
-        let mut collected = Self { sql: sql.to_owned(), is_cacheable, binds, types, places, typed };
+        let mut collected = Self { sql, is_cacheable, binds, types, places, typed };
         collected.fill_in();
         Ok(collected)
     }
@@ -89,7 +89,7 @@ impl Collected {
             binds.binds.push(Some(text.as_bytes().to_vec()));
         }
         let (types, places, typed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { sql: sql.to_owned(), is_cacheable, binds, types, places, typed }
+        Self { sql: sql.into(), is_cacheable, binds, types, places, typed }
     }
 
     /// Has it prepared anew each time.
@@ -106,6 +106,11 @@ impl Collected {
     /// Whether it names types that were looked up.
     pub(crate) fn has_types(&self) -> bool {
         !self.types.is_empty()
+    }
+
+    /// Whether it names types that must be looked up before it can run.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.types.iter().any(|(_, oids)| oids.is_none())
     }
 
     /// The types that must be looked up before it can run.
@@ -149,7 +154,7 @@ impl Collected {
 
     /// The query for one run.
     pub(crate) fn query(&self) -> CollectedQuery<RawBytesBindCollector<Pg>> {
-        CollectedQuery::new(self.sql.clone(), self.is_cacheable, self.binds.moveable())
+        CollectedQuery::new(String::from(&*self.sql), self.is_cacheable, self.binds.moveable())
     }
 }
 
@@ -253,9 +258,9 @@ mod tests {
             vec![SadTwice].into_sql::<Array<Pair>>(),
             7.into_sql::<Integer>(),
         ));
-        let expected = Collected::new("", &query, &known).unwrap();
+        let expected = Collected::new("".into(), &query, &known).unwrap();
         assert!(expected.unknown().is_empty());
-        let mut collected = Collected::new("", &query, &none).unwrap();
+        let mut collected = Collected::new("".into(), &query, &none).unwrap();
         assert_eq!(collected.unknown().len(), 2);
         let (names, oids) = (collected.unknown(), oids_of(&collected));
         assert!(collected.resolve(&names, &oids));

@@ -47,7 +47,8 @@ pub(crate) struct Node {
 
 /// A connection with what is known of it. Dropped it goes back to its pool.
 pub(crate) struct Checked {
-    lease: Option<Lease>,
+    /// Boxed, since it is handed on from future to future.
+    lease: Option<Box<Lease>>,
     pub(crate) opened: Option<Opened>,
     /// Where it goes in place of its pool.
     home: Option<OwnedMutexGuard<Option<Checked>>>,
@@ -66,8 +67,8 @@ pub(crate) type Kept = Arc<Mutex<Option<Checked>>>;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often one who waits for a replica's connection looks whether the replica still serves.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// As long may a read go on whose caller went away.
-const RECOVERY: Duration = Duration::from_secs(1);
+/// As long may a read go on whose caller went away: less than others wait for its connection.
+const RECOVERY: Duration = Duration::from_millis(500);
 /// No pool has so many outdated connections.
 const MOST_OUTDATED: usize = 1024;
 
@@ -101,8 +102,11 @@ impl Node {
 
     async fn acquire_any(&self) -> QueryResult<Checked> {
         let started = now();
-        let lease = self.lease().await?;
-        let checked = self.identify(lease).await?;
+        let mut lease = Box::new(self.lease().await?);
+        let checked = match self.known(&mut lease) {
+            Ok(opened) => Checked::new(lease, opened, false),
+            Err(is_new) => Box::pin(self.identify(lease, is_new)).await?,
+        };
         self.taken.fetch_add(1, Ordering::Relaxed);
         let waited = u64::try_from(now().since(started).as_nanos()).unwrap_or(u64::MAX);
         self.waited_ns.fetch_add(waited, Ordering::Relaxed);
@@ -137,25 +141,27 @@ impl Node {
         }
     }
 
-    /// What is known of the connection; it is asked where nothing is.
-    async fn identify(&self, mut lease: Lease) -> QueryResult<Checked> {
+    /// What is known of the connection. An error if it is to be asked; whether it is a new one.
+    fn known(&self, lease: &mut Lease) -> Result<Option<Opened>, bool> {
+        let version = self.schema.version();
+        let card = Card::of(lease).ok_or(true)?;
+        let is_stale = mem::replace(&mut card.schema, version) != version;
+        let opened = card.opened;
+        // One of the primary's that had no branch when it was opened, since its server was a standby, may have been promoted.
+        let may_be_promoted = self.id.is_primary() && opened.is_some_and(Opened::is_in_recovery);
+        if may_be_promoted || !self.id.is_primary() && !card.is_read_only {
+            return Err(false);
+        }
+        if is_stale {
+            forget_statements(lease);
+        }
+        Ok(opened)
+    }
+
+    /// Asks the connection whose it is.
+    async fn identify(&self, mut lease: Box<Lease>, is_new: bool) -> QueryResult<Checked> {
         let version = self.schema.version();
         let wants_read_only = !self.id.is_primary();
-        let known = Card::of(&mut lease).map(|card| {
-            let is_stale = mem::replace(&mut card.schema, version) != version;
-            (card.opened, is_stale, wants_read_only && !card.is_read_only)
-        });
-        // One of the primary's that had no branch when it was opened, since its server was a standby, may have been promoted.
-        let may_be_promoted =
-            |opened: Option<Opened>| self.id.is_primary() && opened.is_some_and(Opened::is_in_recovery);
-        if let Some((opened, is_stale, false)) = known
-            && !may_be_promoted(opened)
-        {
-            if is_stale {
-                forget_statements(&mut lease);
-            }
-            return Ok(Checked::new(lease, opened, false));
-        }
         // Nothing is known of its past, or it has served as a primary's up to now: it counts as opened now.
         let greeted = text::greet(&lease, wants_read_only);
         let greeting = match wants_read_only {
@@ -173,7 +179,7 @@ impl Node {
             }
         };
         let opened = greeting.map(|greeting| Opened { at: now(), greeting });
-        if known.is_some() {
+        if !is_new {
             forget_statements(&mut lease);
         }
         match Card::of(&mut lease) {
@@ -188,7 +194,7 @@ impl Node {
 }
 
 impl Checked {
-    fn new(lease: Lease, opened: Option<Opened>, is_kept: bool) -> Self {
+    fn new(lease: Box<Lease>, opened: Option<Opened>, is_kept: bool) -> Self {
         Self { lease: Some(lease), opened, home: None, is_kept, is_reading: false, is_looked_at: false }
     }
 

@@ -93,7 +93,8 @@ impl Handle {
         }
         match self.destination(&prepared.looked)? {
             Destination::Write(reason) => self.write(prepared, wanted, reason).await,
-            Destination::Primary(reason) => self.read_on_primary(&mut prepared, None, reason).await.map(Output::of),
+            Destination::Primary(reason) => self.read_on_primary(&mut prepared, None, reason).await.map(Output::Rows),
+            // Boxed are here, and below, the ways that are seldom gone: else each read would have room for them.
             Destination::Read(options) => self.read_on_any(prepared, wanted, options).await,
         }
     }
@@ -169,7 +170,7 @@ impl Handle {
             match begun {
                 Ran::Rows(begun) => {
                     let rest = Held { connection, _busy: None };
-                    Ok(Output::of(begun.from(Source::Write { session, watch, inner, write, opened, rest })))
+                    Ok(Output::Rows(begun.from(Source::Write { session, watch, inner, write, opened, rest })))
                 }
                 Ran::Count(count) => {
                     session.acknowledged(&watch, write, opened);
@@ -187,16 +188,18 @@ impl Handle {
     /// Runs a read of a class on a server that can serve it.
     async fn read_on_any(&self, mut prepared: Prepared, wanted: Wanted, options: ReadOptions) -> QueryResult<Output> {
         let mut call = Call::new(options);
-        if !prepared.query.unknown().is_empty()
-            && let Ok(connection) = self.inner.acquire_primary().await
+        if prepared.query.has_unknown()
+            && let Ok(connection) = Box::pin(self.inner.acquire_primary()).await
         {
             // A replica may not have the type yet. Without a primary it is asked all the same.
             let _ = self.inner.schema.resolve(&mut prepared.query, &connection).await;
         }
         match self.serve(&mut call, &mut ReadOnce { prepared: &mut prepared }).await? {
-            Outcome::Served(rows) => Ok(Output::of(rows)),
-            Outcome::Misrouted(reason) => self.write(prepared, wanted, reason).await,
-            Outcome::Primary(reason) => self.read_on_primary(&mut prepared, Some(&call), reason).await.map(Output::of),
+            Outcome::Served(rows) => Ok(Output::Rows(rows)),
+            Outcome::Misrouted(reason) => Box::pin(self.write(prepared, wanted, reason)).await,
+            Outcome::Primary(reason) => {
+                Box::pin(self.read_on_primary(&mut prepared, Some(&call), reason)).await.map(Output::Rows)
+            }
         }
     }
 
@@ -254,7 +257,7 @@ impl Handle {
         let checked = acquired.map_err(|error| self.elsewhere(call, node, "no connection", error))?;
         let checked = match call.trusts(checked.opened, proof) {
             true => checked,
-            false => self.renewed(call, checked, node, proof).await?,
+            false => Box::pin(self.renewed(call, checked, node, proof)).await?,
         };
         if call.is_still_fresh(proof) { Ok(checked) } else { Err(Missed::Unproven) }
     }
@@ -313,7 +316,7 @@ impl Handle {
         prepared: &mut Prepared,
         call: Option<&Call>,
         reason: PrimaryReason,
-    ) -> QueryResult<AsyncRows> {
+    ) -> QueryResult<Box<AsyncRows>> {
         let watch = &self.inner.watch;
         let class = call.map(Call::class).or_else(|| self.class(&prepared.looked));
         let waited = call.map_or(Duration::ZERO, Call::waited);
@@ -331,7 +334,7 @@ impl Handle {
             // Where it was prepared before, the schema may have changed under it since.
             let was_prepared = prepared.query.is_cacheable() && connection.was_prepared_before();
             let is_stale = self.inner.schema.renew(&mut prepared.query, &connection).await || was_prepared;
-            if is_stale && doubt::is_alive(&mut connection, watch.config.probe_timeout).await {
+            if is_stale && Box::pin(doubt::is_alive(&mut connection, watch.config.probe_timeout)).await {
                 connection.forget_statements();
                 self.listen(&mut connection, NodeId::PRIMARY, prepared.text.clone());
                 out = Begun::run(&mut connection, &prepared.query).await;
@@ -410,7 +413,7 @@ struct ReadOnce<'a> {
 }
 
 impl Attempt for ReadOnce<'_> {
-    type Out = AsyncRows;
+    type Out = Box<AsyncRows>;
 
     fn sql(&self) -> &str {
         &self.prepared.query.sql
@@ -424,7 +427,7 @@ impl Attempt for ReadOnce<'_> {
         node: NodeId,
         proof: &Proof,
         busy: Busy,
-    ) -> Result<AsyncRows, Missed> {
+    ) -> Result<Box<AsyncRows>, Missed> {
         let watch = &handle.inner.watch;
         let mut connection = handle.acquire_proven(call, node, proof).await?;
         handle.listen(&mut connection, node, self.prepared.text.clone());
@@ -443,7 +446,7 @@ impl Attempt for ReadOnce<'_> {
                 let rest = Held { connection, _busy: Some(busy) };
                 Ok(begun.from(Source::Replica { session, watch, node, proof: *proof, served, rest }))
             }
-            Ok(Err(error)) => Err(handle.missed(call, node, connection, error).await),
+            Ok(Err(error)) => Err(Box::pin(handle.missed(call, node, connection, error)).await),
             Err(gave_up) => {
                 // The server goes on with it, if it still runs: until it is done the connection is of no use.
                 connection.discard();

@@ -128,8 +128,8 @@ impl Begun {
     }
 
     /// The rows with where they come from.
-    pub(crate) fn from(self, source: Source) -> AsyncRows {
-        let mut rows = AsyncRows { ahead: self.ahead, rest: self.rest, source, look: None };
+    pub(crate) fn from(self, source: Source) -> Box<AsyncRows> {
+        let mut rows = Box::new(AsyncRows { ahead: self.ahead, rest: self.rest, source, look: None });
         match rows.rest {
             Some(_) => rows.source.seen(),
             None => rows.source.ended(None),

@@ -81,12 +81,12 @@ impl Schema {
 
     /// Looks up on this connection what the query has of unknown types, and remembers it.
     pub(crate) async fn resolve(&self, query: &mut Collected, connection: &AsyncPgConnection) -> QueryResult<()> {
-        if query.unknown().is_empty() {
+        if !query.has_unknown() {
             return Ok(());
         }
         let version = self.version();
         let names = query.unknown();
-        let oids = look_up(connection, &names).await?;
+        let oids = Box::pin(look_up(connection, &names)).await?;
         self.learn(version, &names, &oids);
         query.resolve(&names, &oids);
         Ok(())
@@ -98,7 +98,7 @@ impl Schema {
             return false;
         }
         let names = query.types();
-        let Ok(oids) = look_up(connection, &names).await else { return false };
+        let Ok(oids) = Box::pin(look_up(connection, &names)).await else { return false };
         let has_changed = query.resolve(&names, &oids);
         if has_changed {
             self.changed();

@@ -60,7 +60,7 @@ impl Handle {
         types: &Arc<Types>,
     ) -> QueryResult<Prepared> {
         let looked = self.inner.queries.look(&self.inner.watch.kinds, query)?;
-        let collected = Collected::new(&looked.sql, query, types)?;
+        let collected = Collected::new(looked.sql.clone(), query, types)?;
         let query_text = self.listener.is_some().then(|| diesel::debug_query::<Pg, _>(query).to_string());
         let collected = if self.caches { collected } else { collected.uncached() };
         Ok(Prepared { looked, query: collected, text: query_text })
@@ -73,10 +73,6 @@ impl Handle {
 }
 
 impl Output {
-    pub(crate) fn of(rows: AsyncRows) -> Self {
-        Self::Rows(Box::new(rows))
-    }
-
     pub(crate) fn rows(self) -> QueryResult<AsyncRows> {
         match self {
             Self::Rows(rows) => Ok(*rows),

@@ -55,14 +55,17 @@ impl AsyncReadConnection {
         if looked.kind.is_read() || control::is_several(sql) {
             return Ok(false);
         }
+        // Boxed: what follows is seldom gone, and each read would have room for it.
         match (Control::of(sql), self.depth()) {
             (Control::Begin, 0) => {
                 let (is_read_only, is_serializable) = control::begins_read_only(sql);
-                self.begin(Beginning { sql: sql.to_owned(), is_read_only, is_serializable }).await?;
+                Box::pin(self.begin(Beginning { sql: sql.to_owned(), is_read_only, is_serializable })).await?;
             }
             // PREPARE TRANSACTION ends it too, and is run as it is.
-            (Control::Commit, 1) if !control::prepares(sql) => RoutedTransactions::commit_transaction(self).await?,
-            (Control::Rollback, 1) => RoutedTransactions::rollback_transaction(self).await?,
+            (Control::Commit, 1) if !control::prepares(sql) => {
+                Box::pin(RoutedTransactions::commit_transaction(self)).await?;
+            }
+            (Control::Rollback, 1) => Box::pin(RoutedTransactions::rollback_transaction(self)).await?,
             _ => return Ok(false),
         }
         Ok(true)

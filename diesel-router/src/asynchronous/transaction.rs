@@ -187,9 +187,9 @@ impl Pinned {
         let connection = connection.as_mut().expect(TAKEN);
         handle.listen(connection, node, prepared.take_text());
         let work = async {
-            if !prepared.query.unknown().is_empty() {
+            if prepared.query.has_unknown() {
                 let names = prepared.query.unknown();
-                let oids = look_up(connection, &names).await?;
+                let oids = Box::pin(look_up(connection, &names)).await?;
                 prepared.query.resolve(&names, &oids);
                 types.extend(names.into_iter().zip(oids));
             }
@@ -218,7 +218,7 @@ impl Pinned {
         match out {
             Ok(Ran::Rows(begun)) => {
                 let (session, watch) = (handle.session.clone(), handle.inner.watch.clone());
-                Ok(Output::of(begun.from(Source::Pinned { session, watch, place })))
+                Ok(Output::Rows(begun.from(Source::Pinned { session, watch, place })))
             }
             Ok(Ran::Count(count)) => {
                 self.touched();

@@ -37,11 +37,17 @@ use crate::{
 /// When a connection of the pool was last found to be lost, in nanoseconds: others may be too.
 pub(super) type Lost = Arc<AtomicU64>;
 
+pub(super) type Pooled = PooledConnection<ConnectionManager<PgConnection>>;
+
 /// A connection of a pool, with what is known of it. Dropped, it goes back, unless something was left open on it.
 pub(super) struct Checked {
-    pub(super) connection: PooledConnection<ConnectionManager<PgConnection>>,
+    /// Boxed, since it is handed on from function to function.
+    pub(super) connection: Box<Pooled>,
+    notes: Option<Box<Notes>>,
     pub(super) node: NodeId,
     pub(super) opened: Option<Opened>,
+    /// When it came from the pool.
+    pub(super) taken: Time,
     pub(super) is_ours: bool,
     pub(super) lost: Lost,
     pub(super) spoiled: bool,
@@ -51,7 +57,7 @@ pub(super) struct Checked {
     pub(super) is_looked_at: bool,
 }
 
-/// What is kept with a pooled connection for its life.
+/// What is kept with a pooled connection for its life. It lies in the pool's extensions while the connection does.
 pub(super) struct Notes {
     pub(super) opened: Option<Opened>,
     /// The schema of its database, and its version when the caches were empty.
@@ -62,9 +68,18 @@ pub(super) struct Notes {
     pub(super) limit: (u64, u64),
     /// Whether its settings are as we have set them.
     pub(super) is_set: bool,
+    /// When it was last taken from the pool.
     pub(super) used: Time,
     /// Nothing of what it has cached can be stale.
     pub(super) is_new: bool,
+}
+
+/// Where a pooled connection's notes lie.
+struct Kept(Option<Box<Notes>>);
+
+/// The notes of a connection that comes from the pool; `None` if it is new there.
+pub(super) fn notes_of(connection: &mut Pooled) -> Option<Box<Notes>> {
+    PooledConnection::extensions_mut(connection).get_mut::<Kept>()?.0.take()
 }
 
 /// No schema has this version.
@@ -96,12 +111,36 @@ impl Returned {
 }
 
 impl Checked {
-    pub(super) fn notes(&self) -> Option<&Notes> {
-        PooledConnection::extensions(&self.connection).get()
+    /// `taken`: when the connection came from the pool.
+    pub(super) fn new(
+        connection: Box<Pooled>,
+        notes: Box<Notes>,
+        node: NodeId,
+        taken: Time,
+        is_ours: bool,
+        lost: Lost,
+    ) -> Self {
+        Self {
+            connection,
+            node,
+            opened: notes.opened,
+            notes: Some(notes),
+            taken,
+            is_ours,
+            lost,
+            spoiled: false,
+            dressed: false,
+            is_lent: false,
+            is_looked_at: false,
+        }
+    }
+
+    fn notes(&self) -> Option<&Notes> {
+        self.notes.as_deref()
     }
 
     pub(super) fn notes_mut(&mut self) -> Option<&mut Notes> {
-        PooledConnection::extensions_mut(&mut self.connection).get_mut()
+        self.notes.as_deref_mut()
     }
 
     /// Closes the connection.
@@ -177,7 +216,7 @@ impl Checked {
         (self.is_lent, self.is_looked_at) = (true, false);
         let told: Option<Box<dyn Instrumentation>> = match &wishes.listener {
             Some(listener) if self.dressed => Some(Box::new(listener.on(Some(self.node)))),
-            _ if is_default(Connection::instrumentation(&mut *self.connection)) => get_default_instrumentation(),
+            _ if is_default(Connection::instrumentation(&mut **self.connection)) => get_default_instrumentation(),
             _ => return,
         };
         self.connection.set_instrumentation(Looking { told, traces: Traces::new(watch.clone()) });
@@ -237,7 +276,7 @@ impl Checked {
     }
 
     fn looking(&mut self) -> Option<&mut Looking> {
-        Connection::instrumentation(&mut *self.connection).downcast_mut()
+        Connection::instrumentation(&mut **self.connection).downcast_mut()
     }
 
     /// Tells this listener from here on.
@@ -282,7 +321,7 @@ impl Checked {
     }
 
     pub(super) fn status(&mut self) -> &mut TransactionManagerStatus {
-        AnsiTransactionManager::transaction_manager_status_mut(&mut *self.connection)
+        AnsiTransactionManager::transaction_manager_status_mut(&mut **self.connection)
     }
 
     /// Whether the connection is lost, after a statement that ended so.
@@ -336,9 +375,13 @@ impl Drop for Checked {
         if self.dressed {
             self.undress();
         }
-        if let Some(notes) = self.notes_mut() {
-            notes.used = now();
-            notes.is_new = false;
+        if let Some(mut notes) = self.notes.take() {
+            (notes.used, notes.is_new) = (self.taken, false);
+            let extensions = PooledConnection::extensions_mut(&mut self.connection);
+            match extensions.get_mut::<Kept>() {
+                Some(kept) => kept.0 = Some(notes),
+                None => drop(extensions.insert(Kept(Some(notes)))),
+            }
         }
     }
 }

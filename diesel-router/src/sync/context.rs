@@ -1,10 +1,8 @@
 //! How one call finds its server, and what happens when the server disappoints.
 
-use std::time::Instant;
-
 use diesel::{QueryResult, connection::CacheSize, result::Error};
 use read_router::{
-    Ask, NodeId, Opened, PrimaryReason, Proof, ReadClass,
+    Ask, NodeId, Opened, PrimaryReason, Proof, ReadClass, Time,
     live::{Admission, Busy, Call, Missed, Refusal as Gated, SharedSession, Step, Watch, now},
     live::{GaveUp, Settling},
 };
@@ -177,7 +175,7 @@ impl Context {
     }
 
     /// What an error of a read on a replica means.
-    pub(super) fn judge(&self, call: &Call, node: NodeId, is_lost: bool, started: Instant, error: Error) -> Attempt {
+    pub(super) fn judge(&self, call: &Call, node: NodeId, is_lost: bool, started: Time, error: Error) -> Attempt {
         if is_lost {
             self.watch().read_failed(node);
             return self.elsewhere(call, node, "connection lost", error);
@@ -185,7 +183,7 @@ impl Context {
         match Fault::of(&error) {
             Fault::ReadOnly => Attempt::Misrouted(error),
             Fault::Conflict | Fault::Gone => self.elsewhere(call, node, "conflict or overload", error),
-            Fault::Unclear if call.limit(self.watch()).is_some_and(|limit| started.elapsed() >= limit) => {
+            Fault::Unclear if call.limit(self.watch()).is_some_and(|limit| now().since(started) >= limit) => {
                 self.elsewhere(call, node, GaveUp::TimeLimit.as_str(), error)
             }
             Fault::Unclear => Attempt::Unclear(error),
@@ -213,13 +211,13 @@ impl Context {
             checked.spoil();
             return self.elsewhere(call, node, "no answer", error);
         }
-        let started = Instant::now();
+        let started = checked.taken;
         let mut out = run(&mut checked);
         if let Err(error) = &out
             && Fault::of(error) == Fault::Unclear
             && !checked.is_lost(Some(error))
         {
-            let is_over = started.elapsed() >= self.watch().config.replica_read_timeout;
+            let is_over = now().since(started) >= self.watch().config.replica_read_timeout;
             // The limit that reads of other classes have stays on the connection, since changing it is a round trip.
             let again = match limit {
                 None if is_over => checked.limit(None).is_ok(),

@@ -5,13 +5,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use diesel::{
-    Connection, QueryResult,
+    Connection, PgConnection, QueryResult,
     connection::{CacheSize, SimpleConnection},
-    r2d2::{PooledConnection, R2D2Connection},
+    r2d2::R2D2Connection,
 };
 use read_router::{
     NodeId, Opened, Time,
@@ -20,7 +20,7 @@ use read_router::{
 };
 
 use super::{
-    checked::{Checked, Lost, Notes, spoil},
+    checked::{Checked, Lost, Notes, Pooled, notes_of, spoil},
     question,
     schema::{self, Schema},
     source::Pool,
@@ -120,14 +120,14 @@ impl Node {
 
     /// A connection of the pool; one that leads to where the primary's name pointed before is closed.
     pub(super) fn acquire(&self, wishes: &Wishes) -> QueryResult<Checked> {
-        let started = Instant::now();
+        let started = now();
         let mut left = self.pool.max_size();
         loop {
-            let checked = self.acquire_any()?;
+            let checked = self.acquire_any(started)?;
             let is_outdated = checked.opened.is_some_and(|opened| self.watch.is_outdated(self.id, &opened));
             if left == 0 || !is_outdated {
                 self.times.taken.fetch_add(1, Ordering::Relaxed);
-                let waited = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let waited = u64::try_from(checked.taken.since(started).as_micros()).unwrap_or(u64::MAX);
                 self.times.waited_us.fetch_add(waited, Ordering::Relaxed);
                 return Ok(self.prepared(checked, wishes));
             }
@@ -137,20 +137,22 @@ impl Node {
     }
 
     /// A connection that answers, with what is known of it.
-    fn acquire_any(&self) -> QueryResult<Checked> {
+    fn acquire_any(&self, started: Time) -> QueryResult<Checked> {
         let mut left = self.pool.max_size();
         loop {
-            let mut checked = self.take()?;
-            match self.greeted(&mut checked) {
-                Ok(()) => return Ok(checked),
-                // It was idle while its server went away; the pool has others, or opens one.
-                Err(error) if left == 0 || Fault::of(&error) != Fault::Gone => {
-                    checked.discard();
-                    return Err(unsent(error));
+            let mut connection = self.take(started)?;
+            let taken = now();
+            match self.greeted(&mut connection, taken) {
+                Ok(notes) => {
+                    return Ok(Checked::new(connection, notes, self.id, taken, self.is_ours, self.lost.clone()));
                 }
-                Err(_) => {
+                Err(error) => {
+                    spoil(&mut connection);
+                    if left == 0 || Fault::of(&error) != Fault::Gone {
+                        return Err(unsent(error));
+                    }
+                    // It was idle while its server went away; the pool has others, or opens one.
                     left -= 1;
-                    checked.discard();
                 }
             }
         }
@@ -161,7 +163,7 @@ impl Node {
     ///
     /// It is asked for again and again: who waits in r2d2 is not told of a broken connection that comes back, in whose place
     /// another one might be opened.
-    fn take(&self) -> QueryResult<Checked> {
+    fn take(&self, started: Time) -> QueryResult<Box<Pooled>> {
         if self.is_closed() {
             return Err(unsent("the router is closed"));
         }
@@ -173,79 +175,72 @@ impl Node {
             let topology = self.watch.topology();
             self.id.is_primary() || topology.node(self.id).is_some_and(|node| node.standing().serves())
         };
-        let started = now();
-        let pooled = loop {
-            let left = limit.saturating_sub(now().since(started));
+        let mut left = limit;
+        loop {
             match self.pool.get_timeout(left.min(LOOK_AGAIN)) {
-                Ok(pooled) => break pooled,
+                Ok(pooled) => return Ok(Box::new(pooled)),
                 Err(error) if left <= LOOK_AGAIN || self.is_closed() || !serves() => return Err(unsent(error)),
-                Err(_) => {}
-            }
-        };
-        Ok(Checked {
-            connection: pooled,
-            node: self.id,
-            opened: None,
-            is_ours: self.is_ours,
-            lost: self.lost.clone(),
-            spoiled: false,
-            dressed: false,
-            is_lent: false,
-            is_looked_at: false,
-        })
-    }
-
-    /// Finds out whose connection it is, once in its life.
-    fn greeted(&self, checked: &mut Checked) -> QueryResult<()> {
-        if checked.notes().is_none() {
-            if self.is_ours {
-                checked.connection.set_instrumentation(Silent);
-            }
-            let limit = if self.read_only { question::make_read_only(&mut checked.connection)? } else { 0 };
-            let greeting = question::greeting(&mut checked.connection)?;
-            let opened = greeting.map(|greeting| Opened { at: now(), greeting });
-            let schema = greeting.as_ref().map_or_else(Schema::default, Schema::of);
-            let notes = Notes {
-                opened,
-                version: schema.version(),
-                schema,
-                cache: CacheSize::Unbounded,
-                limit: (limit, limit),
-                is_set: true,
-                used: now(),
-                is_new: true,
-            };
-            PooledConnection::extensions_mut(&mut checked.connection).insert(notes);
-        } else {
-            let Checked { connection, .. } = checked;
-            let Some(notes) = PooledConnection::extensions(connection).get::<Notes>() else { return Ok(()) };
-            let (used, is_set, own_limit) = (notes.used, notes.is_set, notes.limit.0);
-            let in_recovery = notes.opened.is_some_and(|opened| opened.greeting.branch.is_none());
-            let lost = Time::from_nanos(self.lost.load(Ordering::Acquire));
-            if self.read_only && !is_set {
-                // It was given out, and may have been told otherwise.
-                connection.batch_execute(&format!("{}; SET statement_timeout = {own_limit}", probe::READ_ONLY))?;
-                if let Some(notes) = PooledConnection::extensions_mut(connection).get_mut::<Notes>() {
-                    (notes.is_set, notes.limit.1) = (true, own_limit);
-                }
-            } else if used <= lost || now().since(used) > PING_IDLE {
-                connection.ping()?;
-            }
-            // The primary's name led to a standby, which may have been promoted.
-            if self.id.is_primary() && in_recovery {
-                let greeting = question::greeting(connection)?;
-                if let Some(notes) = PooledConnection::extensions_mut(connection).get_mut::<Notes>() {
-                    notes.opened = greeting.map(|greeting| Opened { at: now(), greeting });
-                }
+                Err(_) => left = limit.saturating_sub(now().since(started)),
             }
         }
-        checked.opened = checked.notes().and_then(|notes| notes.opened);
-        if let Some(branch) = checked.opened.and_then(|opened| opened.greeting.branch)
+    }
+
+    /// What is known of a connection that comes from the pool, which is asked whose it is once in its life.
+    fn greeted(&self, connection: &mut Pooled, taken: Time) -> QueryResult<Box<Notes>> {
+        let notes = match notes_of(connection) {
+            Some(notes) => self.looked_after(connection, notes, taken)?,
+            None => self.introduced(connection)?,
+        };
+        if let Some(branch) = notes.opened.and_then(|opened| opened.greeting.branch)
             && self.id.is_primary()
         {
             self.watch.branch_seen(branch);
         }
-        Ok(())
+        Ok(notes)
+    }
+
+    /// A connection that is new.
+    fn introduced(&self, connection: &mut PgConnection) -> QueryResult<Box<Notes>> {
+        if self.is_ours {
+            connection.set_instrumentation(Silent);
+        }
+        let limit = if self.read_only { question::make_read_only(connection)? } else { 0 };
+        let greeting = question::greeting(connection)?;
+        let opened = greeting.map(|greeting| Opened { at: now(), greeting });
+        let schema = greeting.as_ref().map_or_else(Schema::default, Schema::of);
+        Ok(Box::new(Notes {
+            opened,
+            version: schema.version(),
+            schema,
+            cache: CacheSize::Unbounded,
+            limit: (limit, limit),
+            is_set: true,
+            used: now(),
+            is_new: true,
+        }))
+    }
+
+    /// A connection that lay in the pool, and that somebody may have had to himself before.
+    fn looked_after(
+        &self,
+        connection: &mut PgConnection,
+        mut notes: Box<Notes>,
+        taken: Time,
+    ) -> QueryResult<Box<Notes>> {
+        if self.read_only && !notes.is_set {
+            let own_limit = notes.limit.0;
+            connection.batch_execute(&format!("{}; SET statement_timeout = {own_limit}", probe::READ_ONLY))?;
+            (notes.is_set, notes.limit.1) = (true, own_limit);
+        } else if notes.used <= Time::from_nanos(self.lost.load(Ordering::Acquire))
+            || taken.since(notes.used) > PING_IDLE
+        {
+            connection.ping()?;
+        }
+        // The primary's name led to a standby, which may have been promoted.
+        if self.id.is_primary() && notes.opened.is_some_and(|opened| opened.greeting.branch.is_none()) {
+            notes.opened = question::greeting(connection)?.map(|greeting| Opened { at: now(), greeting });
+        }
+        Ok(notes)
     }
 
     fn prepared(&self, mut checked: Checked, wishes: &Wishes) -> Checked {

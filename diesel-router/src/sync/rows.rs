@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
 };
 
 use diesel::{
@@ -259,7 +258,7 @@ where
         checked.discard();
         return Err(context.elsewhere(call, node, "no answer", error));
     }
-    let started = Instant::now();
+    let started = checked.taken;
     let rows = place.insert(Rows::new(checked, end, false)).load(source);
     match rows {
         Ok(rows) => {

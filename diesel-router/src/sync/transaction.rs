@@ -1,6 +1,6 @@
 //! Transactions, whole on one connection.
 
-use std::{num::NonZeroU32, time::Instant};
+use std::num::NonZeroU32;
 
 use diesel::{
     Connection, PgConnection, QueryResult,
@@ -316,7 +316,7 @@ fn begin_on_replica(
     if !call.trusts(checked.opened, proof) || !call.is_still_fresh(proof) {
         return Err(unproven());
     }
-    let started = Instant::now();
+    let started = checked.taken;
     // The time limit of single reads is not that of a transaction, nor of what follows it on this connection.
     let limit = checked.own_limit();
     let wishes = context.wishes.clone();

@@ -26,7 +26,7 @@ fn nobody_joins_a_probe_that_was_sent() {
     stage.monitor.ask(Ask::Primary, ms(101), ms(101));
     let epoch = stage.epoch(P);
     stage.monitor.answered(P, epoch, &answer(Role::Primary, 90), ms(103));
-    assert_eq!(stage.monitor.due(P), Some(ms(102)), "the answer was to a question sent before the asker came");
+    assert_eq!(stage.monitor.due(P), Some(ms(101)), "the answer was to a question sent before the asker came");
     assert!(stage.monitor.due(A).unwrap() > ms(80), "the replica was not asked for");
 }
 
@@ -34,11 +34,31 @@ fn nobody_joins_a_probe_that_was_sent() {
 fn asking_is_capped_and_backs_off_with_the_askers_patience() {
     let mut stage = Rehearsal::new(1);
     stage.primary(P, 1000, 1, 80);
-    for (since, now, due) in [(1001, 1001, 1002), (1010, 1010, 1010), (980, 1000, 1005), (0, 1001, 1025)] {
+    for (since, now, due) in [(1001, 1001, 1001), (1010, 1010, 1010), (980, 1000, 1005), (0, 1001, 1025)] {
         let mut monitor = stage.monitor.clone();
         monitor.ask(Ask::Primary, ms(since), ms(now));
         assert_eq!(monitor.due(P), Some(ms(due)), "asker of {since} at {now}");
     }
+}
+
+#[test]
+fn a_few_probes_follow_each_other_at_once_and_then_one_in_each_spacing() {
+    let mut stage = Rehearsal::new(1);
+    let mut sent = Vec::new();
+    // Somebody always has just begun to wait, and each answer comes at once.
+    for tenth in 10_000..10_300 {
+        let now = Time::from_nanos(tenth * 100_000);
+        stage.monitor.ask(Ask::Primary, now, now);
+        if stage.monitor.due(P).is_some_and(|due| due <= now) {
+            stage.monitor.sent(P, now, 0);
+            let epoch = stage.epoch(P);
+            stage.monitor.answered(P, epoch, &answer(Role::Primary, 80), now);
+            sent.push(tenth - 10_000);
+        }
+    }
+    assert_eq!(sent[..5], [0, 1, 2, 3, 4]);
+    let total = sent.len();
+    assert!((18..=20).contains(&total), "15 in 30 ms, and those ahead: {sent:?}");
 }
 
 /// Rule 3.
