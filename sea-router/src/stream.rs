@@ -283,10 +283,13 @@ impl Drop for RoutedStream {
         let mut source = std::mem::replace(&mut self.source, Source::Ended);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let mut failed = None;
-                while let Some(row) = rows.next().await {
-                    failed = row.err();
-                }
+                let failed = loop {
+                    match rows.next().await {
+                        None => break None,
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => break Some(error),
+                    }
+                };
                 source.ended(failed.as_ref());
             });
         }

@@ -250,10 +250,14 @@ impl Drop for AsyncRows {
         let Some(mut rows) = self.rest.take() else { return };
         let mut source = std::mem::replace(&mut self.source, Source::Ended);
         spawn(async move {
-            let mut failed = None;
-            while let Some(row) = rows.next().await {
-                failed = row.err();
-            }
+            // A lost connection says so for every row that is asked for: its first error is the end.
+            let failed = loop {
+                match rows.next().await {
+                    None => break None,
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => break Some(error),
+                }
+            };
             source.ended(failed.as_ref());
         });
     }

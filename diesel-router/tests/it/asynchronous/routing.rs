@@ -93,6 +93,24 @@ async fn rows_hold_their_connection_until_the_last() {
     assert_eq!(sum(view).await.unwrap(), Some(5001));
 }
 
+/// They were asked for without end once their connection was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_nobody_wants_end_with_their_connection() {
+    let Stage { cluster, db } = stage(1).await;
+    let mut conn = db.0.new_session();
+    // More than lies between the server and us: it waits for us to take it.
+    let sql = "INSERT INTO t SELECT n, n FROM generate_series(1, 2000) AS n RETURNING repeat('x', 20000)";
+    let mut stream = AsyncConnectionCore::load(&mut conn, diesel::sql_query(sql)).await.unwrap();
+    assert!(stream.try_next().await.unwrap().is_some());
+    let end = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity \
+               WHERE query LIKE 'INSERT INTO t%' AND state = 'active' AND pid <> pg_backend_pid()";
+    assert_eq!(cluster.primary().sql(end).unwrap()[0][0].as_deref(), Some("1"));
+    drop(stream);
+    until("the session knows the outcome", async || !conn.token().await.is_unknown()).await;
+    let view = conn.read(ReadClass::MustSeeMyWrite.wait(LIMIT).or_error());
+    assert_eq!(sum(view).await.unwrap(), Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_passes_for_a_read_is_repeated_and_remembered() {
     let Stage { cluster, db } = stage(1).await;
