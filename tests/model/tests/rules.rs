@@ -48,12 +48,12 @@ fn search_all(worlds: &[&World]) -> Vec<Found> {
                     worlds.get(index).map(|world| (index, world))
                 } {
                     let one = world.search(LIMIT);
-                    found.lock().unwrap().push((index, one));
+                    found.lock().expect("no search panics").push((index, one));
                 }
             });
         }
     });
-    let mut found = found.into_inner().unwrap();
+    let mut found = found.into_inner().expect("no search panics");
     found.sort_by_key(|(index, _)| *index);
     found.into_iter().map(|(_, found)| found).collect()
 }
