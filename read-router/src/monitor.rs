@@ -207,7 +207,7 @@ impl Monitor {
     pub fn ask(&mut self, ask: Ask, since: Time, now: Time) {
         let widest = self.config.probe_interval / 4;
         let spacing = (now.since(since) / 4).min(widest).max(self.config.probe_spacing);
-        let burst = self.config.probe_spacing * BURST;
+        let burst = self.config.probe_spacing.saturating_mul(BURST);
         let is_young = now.since(since) < burst;
         for index in 0..self.probes.len() {
             let node = NodeId::from_index(index);

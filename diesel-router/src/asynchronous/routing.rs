@@ -94,7 +94,6 @@ impl Handle {
         match self.destination(&prepared.looked)? {
             Destination::Write(reason) => self.write(prepared, wanted, reason).await,
             Destination::Primary(reason) => self.read_on_primary(&mut prepared, None, reason).await.map(Output::Rows),
-            // Boxed are here, and below, the ways that are seldom gone: else each read would have room for them.
             Destination::Read(options) => self.read_on_any(prepared, wanted, options).await,
         }
     }
@@ -188,6 +187,7 @@ impl Handle {
     /// Runs a read of a class on a server that can serve it.
     async fn read_on_any(&self, mut prepared: Prepared, wanted: Wanted, options: ReadOptions) -> QueryResult<Output> {
         let mut call = Call::new(options);
+        // Boxed, here and below, are the ways that are seldom gone: else the future of each read would have room for them.
         if prepared.query.has_unknown()
             && let Ok(connection) = Box::pin(self.inner.acquire_primary()).await
         {

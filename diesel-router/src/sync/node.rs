@@ -50,7 +50,7 @@ struct Times {
     waited_us: AtomicU64,
 }
 
-/// A connection that has been idle for longer is asked whether it is alive.
+/// A connection that was last taken longer ago is asked whether it is alive: it may have been idle all the time.
 const PING_IDLE: Duration = Duration::from_secs(1);
 /// How often one who waits for a connection asks for it anew, and looks whether the replica still serves.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -61,6 +61,16 @@ fn a_few_probes_follow_each_other_at_once_and_then_one_in_each_spacing() {
     assert!((18..=20).contains(&total), "15 in 30 ms, and those ahead: {sent:?}");
 }
 
+#[test]
+fn the_longest_times_are_times_too() {
+    let config = Config { probe_interval: Duration::MAX, probe_spacing: Duration::MAX, ..Config::default() };
+    assert!(config.check().is_ok());
+    let mut monitor = Monitor::new(1, config);
+    monitor.sent(P, ms(10), 400);
+    monitor.ask(Ask::All, ms(10), ms(20));
+    assert_eq!(monitor.due(A), Some(ms(0)), "it was never asked");
+}
+
 /// Rule 3.
 #[test]
 fn answers_of_a_closed_epoch_are_dropped() {
